@@ -131,6 +131,9 @@ OF_ICEBERG = {
 }
 """No history has an Iceberg sink: `tests/sinks/iceberg` fails at each of them."""
 
+OF_REFUSED_ROWS = {"ledger.replace_files", "sql.trial", "validate.quarantine"}
+"""No history has a table that refuses rows: `tests/batch/test_refused_rows.py` fails at each of them."""
+
 OF_ERASURE = {
     *("erase.outbox", "erase.begin", "erase.rewrite", "erase.rewritten", "erase.tables", "erase.remove"),
     *("erase.docs", "ledger.begin_erasure", "ledger.point_to_rewritten", "ledger.remove_samples"),
@@ -140,7 +143,7 @@ OF_ERASURE = {
 """No history erases a key: `tests/erasure` does."""
 
 _OF_PEOPLE = TOLD_TO_PEOPLE | OF_RECOVERY | OF_ERASURE
-_OF_SINKS = OF_ENDPOINTS | OF_ICEBERG
+_OF_SINKS = OF_ENDPOINTS | OF_ICEBERG | OF_REFUSED_ROWS
 NOT_OF_A_BATCH = _OF_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION | _OF_SINKS
 
 IN_A_SERVER = {

@@ -134,6 +134,7 @@ STALE_WRITES: dict[str, Callable[[LeasedLedger], object]] = {
     "add_plan": lambda lease: lease.add_plan(plan()),
     "add_run": lambda lease: lease.add_run(Run("r9", None, "note")),
     "add_attempt": lambda lease: lease.add_attempt(attempt()),
+    "replace_files": lambda lease: lease.replace_files(attempt()),
     "set_validated": lambda lease: lease.set_validated(attempt(), True),
     "commit": lambda lease: lease.commit(plan(), attempt()),
     "add_publication": lambda lease: lease.add_publication(1, "kafka:t", 1),

@@ -175,7 +175,14 @@ def everything() -> dict[str, Any]:
             {"table": "stores/current", "on": ["key", "name"], "columns": ["region"], "on_change": "nothing"}
         ],
         sinks=[
-            {"kind": "sql", "table": "a.b", "connection": "c", "stage": "s1", "mode": "upsert"},
+            {
+                "kind": "sql",
+                "table": "a.b",
+                "connection": "c",
+                "stage": "s1",
+                "mode": "upsert",
+                "refused_row": "quarantine",
+            },
             {"kind": "http", "path": "a/b", "format": "cloudevents", "cloudevents": {"mode": "binary"}},
             {"kind": "iceberg", "table": "a.b", "connection": "c", "stage": "s1", "mode": "upsert"},
         ],

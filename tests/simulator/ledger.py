@@ -547,6 +547,16 @@ class SimLeased(SimReader):
 
         self._fenced("add_attempt", act, attempt)
 
+    def replace_files(self, attempt: Attempt) -> None:
+        def act(tables: Tables) -> None:
+            key = attempt.seq, attempt.name
+            if key in tables.attempts:
+                epoch, noted = tables.attempts[key]
+                changed = replace(noted, manifest=attempt.manifest, counts=attempt.counts)
+                tables.attempts[key] = epoch, changed
+
+        self._fenced("replace_files", act)
+
     def set_validated(self, attempt: Attempt, passed: bool) -> None:
         def act(tables: Tables) -> None:
             key = attempt.seq, attempt.name

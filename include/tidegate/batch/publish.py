@@ -17,7 +17,7 @@ from tidegate.app.lease import claim_promotions, failures_noted, leased, timed
 from tidegate.app.root import App, OpenSession, missing_of_head
 from tidegate.app.tables import catch_up_tables
 from tidegate.batch.freshness import emission_ages, stale_publication
-from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, TidegateError
+from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, SinkRefused, TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
 from tidegate.sinks.outbox import SHARD_EMISSIONS
@@ -162,6 +162,9 @@ def _publish_to(lease: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: A
     except LakeDamaged as error:
         instead = f"If it is lost for good: {plan.stream.recover_command('give-up')}"
         raise LakeDamaged(error.what, f"{error.fix} {instead}") from error
+    except SinkRefused as error:
+        instead = f"If the sink can never take the batch: {plan.stream.recover_command('give-up')}"
+        raise SinkRefused(error.what, f"{error.fix} {instead}") from error
     return outbox.emitted
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tidegate import kernel
 from tidegate.app.root import App, needed_by, state_after, state_named
 from tidegate.batch.offsets import standing_still
-from tidegate.batch.validate import check_outboxes
+from tidegate.batch.outboxes import check_outboxes, without_refused
 from tidegate.errors import Halted
 from tidegate.ledger import Attempt, Head, LeasedLedger, LedgerReader, OffsetRange, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
@@ -102,7 +102,9 @@ def emitting_attempt(
     manifest = app.write_manifest(plan.stream, manifest_of(name, plan.seq, files))
     attempt = Attempt(plan.stream, plan.seq, manifest, counts, validated=True, times=last.times)
     # This batch skips the validate step, and once it is decided a sink could only halt.
-    check_outboxes(app, plan, planned_pipeline(plan), attempt)
+    pipeline = planned_pipeline(plan)
+    attempt = without_refused(app, plan, pipeline, attempt)
+    check_outboxes(app, plan, pipeline, attempt)
     return attempt
 
 

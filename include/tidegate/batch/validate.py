@@ -1,8 +1,9 @@
 """Step 3, validate: refuse a batch before anything of it is visible.
 
-Three things can refuse it, in this order: too many records in quarantine or late (`apply_record_rules`), a
-sink that would not take an emission (`check_outboxes`), and a critical expectation of a quality suite
-(`_verdicts`). Then no offset has moved, and the next try checks the same attempt again.
+First, emissions that a database refuses are moved to quarantine. Then three things can refuse the batch, in
+this order: too many records in quarantine or late (`apply_record_rules`), a sink that would not take an
+emission (`check_outboxes`), and a critical expectation of a quality suite (`_verdicts`). Then no offset has
+moved, and the next try checks the same attempt again.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import pyarrow.compute as pc
 
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App
+from tidegate.batch.outboxes import check_outboxes, without_refused
 from tidegate.batch.suites import CheckedSuite, checked_suite, stage_facts, suite_parameters
 from tidegate.errors import Halted, LateExceeded, Permanent, QualityFailed, QuarantineExceeded
 from tidegate.failpoints import failpoint
+from tidegate.kernel.counts import REFUSED_ROW, refused_emissions
 from tidegate.ledger import Attempt, LeasedLedger, Plan, QualityResult
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import COLUMNS, FIELDS, REASON, source_counts
@@ -81,8 +84,9 @@ def validate_batch(
         return f"batch {plan.seq} has passed before"
     pipeline = planned_pipeline(plan)
     with leased_for(app, plan, run_id, "validate") as lease, timed(lease, plan.seq, "validate"):
-        apply_record_rules(app, lease, plan, attempt, alert)
         with failpoint("validate.sinks"), app.clusters:
+            attempt = _without_refused(app, lease, plan, pipeline, attempt)
+            apply_record_rules(app, lease, plan, attempt, alert)
             check_outboxes(app, plan, pipeline, attempt)
         with failpoint("validate.quality"):
             verdicts = _verdicts(app, lease, plan, pipeline, attempt, check)
@@ -102,6 +106,19 @@ def validate_batch(
             )
         lease.set_validated(attempt, True)
     return "; ".join(verdict.summary for verdict in verdicts) or "no quality suite is declared"
+
+
+def _without_refused(
+    app: App, lease: LeasedLedger, plan: Plan, pipeline: Pipeline, attempt: Attempt
+) -> Attempt:
+    """Return the attempt without emissions that a sink refuses, as the ledger has it from now on."""
+    remaining = without_refused(app, plan, pipeline, attempt)
+    if remaining is not attempt:
+        lease.replace_files(remaining)
+    for stage, counts in remaining.counts.items():
+        if REFUSED_ROW in counts:
+            lease.set_metrics(plan.seq, stage, {REFUSED_ROW: counts[REFUSED_ROW]})
+    return remaining
 
 
 @dataclass(frozen=True)
@@ -131,8 +148,9 @@ def apply_record_rules(
     """Log the fates of the batch's records, and warn of the batch, or stop it, if too many are in quarantine
     or late.
 
-    Records are counted, not emissions. The ledger gets the reasons of quarantine. `alert` is called once for
-    each bound: another try calls it again only if this one dies before the ledger has the metric.
+    Records are counted, and emissions that a sink would refuse. The ledger gets the reasons of quarantine.
+    `alert` is called once for each bound: another try calls it again only if this one dies before the ledger
+    has the metric.
 
     Raises QuarantineExceeded, LateExceeded, LakeDamaged, LakeUnavailable.
     """
@@ -178,6 +196,7 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
     excesses = []
     if pipeline.quarantine is not None:
         quarantined = int(counts.get("quarantined", 0) + counts.get("late-quarantined", 0))
+        quarantined += sum(map(refused_emissions, attempt.counts.values()))
         finding = f"{quarantined} {of_batch} cannot be used: {why}"
         error: Permanent = QuarantineExceeded(
             f"{finding}, which is more than `quarantine.stop` allows",
@@ -238,19 +257,6 @@ def _log_columns_of_source(
         *(plan.seq, plan.stream, source, ", ".join(missing) or "none", int(fields.get("", 0))),
         ", ".join(undeclared) or "none",
     )
-
-
-def check_outboxes(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
-    """Ask each sink whether it would take all emissions: after the commit it could only halt. Sinks that have
-    them already are not asked.
-    """
-    inherited = plan.reused.sinks if plan.reused is not None else ()
-    for sink in app.sinks(plan.stream, pipeline):
-        if sink.name in inherited:
-            continue
-        outbox = sink.outbox(plan, attempt)
-        if outbox.emitted:
-            sink.check_outbox(outbox)
 
 
 def _verdicts(

@@ -16,6 +16,7 @@ from tidegate.batch import (
 from tidegate.cli.master import spark_master
 from tidegate.cli.options import RunOptions, epoch_ms
 from tidegate.cli.output import steps_shown
+from tidegate.kernel.counts import REFUSED_ROW
 from tidegate.ledger.report import STEPS
 from tidegate.model.pipeline import Pipeline
 from tidegate.quality.beside import CheckBeside
@@ -129,6 +130,8 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
         names["quarantined as too large to send"] = counts["emitted-too-large"]
     if counts.get("emitted-refused-timestamp"):
         names["quarantined for a timestamp that the topic refuses"] = counts["emitted-refused-timestamp"]
+    if counts.get(REFUSED_ROW):
+        names["quarantined since a database refuses it"] = counts[REFUSED_ROW]
     rows: list[dict[str, Any]] = [{"": name, "value": f"{value:.0f}"} for name, value in names.items()]
     rows += [{"": f"read from {name}", "value": str(fates["read"])} for name, fates in report.sources.items()]
     rows += _source_rows(report)

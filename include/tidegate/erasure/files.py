@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from tidegate.ledger import ManifestRef, Rewritten, Stream
 from tidegate.ledger.facts import salted
 from tidegate.maintenance.cleaning import oldest_readable
 from tidegate.storage import DataFile, Manifest, Store
-from tidegate.storage.datafile import RowWriter, data_errors, open_data
+from tidegate.storage.datafile import data_errors, open_data, rewritten
 from tidegate.storage.manifest import manifest_file, manifest_of
 from tidegate.storage.schema import KEY, KEY_COLUMNS, SEQ, UPDATED_SEQ
 
@@ -195,15 +195,12 @@ def _without_keys(store: Store, file: DataFile, keys: ErasedKeys, number: int) -
     """Write the other rows of a file into another one beside it; None if there are none."""
     stem = file.path.removesuffix(".parquet").partition(".erased-")[0]
     path = f"{stem}.erased-{number}-{uuid4().hex[:8]}.parquet"
-    writer = RowWriter(store, path, file.kind, file.stage)
-    with failpoint("erase.rewrite"), open_data(store, file) as parquet, writer:
-        for rows in _row_groups(store, file, parquet, None):
-            remaining = rows.filter(pc.invert(rows_of_keys(file, keys, rows))).replace_schema_metadata(None)
-            for batch in remaining.combine_chunks().to_batches():
-                writer.write(batch)
-    if writer.file is None:
-        return None
-    return replace(writer.file, key_types=file.key_types, aliases=file.aliases)
+
+    def remaining(rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.invert(rows_of_keys(file, keys, rows)))
+
+    with failpoint("erase.rewrite"):
+        return rewritten(store, file, path, remaining)
 
 
 def _write_manifest(

@@ -99,6 +99,10 @@ class Reason(Explained):
         "refused_timestamp",
         "Not a record, but an emission whose timestamp the output topic does not accept.",
     )
+    REFUSED_ROW = (
+        "refused_row",
+        "Not a record, but an emission that a database refuses; what it says follows the colon.",
+    )
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tidegate.batch.validate import Check
 from tidegate.errors import Halted
 from tidegate.generations.lifecycle import require_batch
 from tidegate.generations.repeat import RepeatedRun, repeat, repeatable_plans, require_records
+from tidegate.kernel.counts import REFUSED_EMISSIONS, refused_emissions
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.records import ReusedBatch
@@ -28,8 +29,7 @@ from tidegate.model.stage import Stage
 from tidegate.storage.unchanged import changed_stages, inherited_outputs, same_outputs
 
 _RUN = "recompute"
-_REFUSED = ("emitted-too-large", "emitted-refused-timestamp")
-_IN_QUARANTINE = ("quarantined", "late-quarantined", "refused", *_REFUSED)
+_IN_QUARANTINE = ("quarantined", "late-quarantined", "refused", *REFUSED_EMISSIONS)
 _INSTEAD = (
     "To let the edit count from the next batch on, use --keep-state, where the state survives it; or make a "
     "generation that begins empty, and reads the source from its start: `tidegate generation new`."
@@ -184,7 +184,7 @@ def _unstored(
             unstored[stage.name] = "its late records are computed again, and not copied"
     for attempt in attempts:
         for name, counts in attempt.counts.items():
-            if any(counts.get(metric) for metric in _REFUSED):
+            if refused_emissions(counts):
                 why = f"in batch {attempt.seq} a sink has refused some of its emissions"
                 unstored.setdefault(name, why)
     return unstored

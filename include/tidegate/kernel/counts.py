@@ -44,13 +44,23 @@ class Counts(Counter[str]):
         return json.dumps(self, sort_keys=True)
 
 
+REFUSED_ROW = "emitted-refused-row"
+"""Emissions that a database refuses."""
+REFUSED_EMISSIONS = ("emitted-too-large", "emitted-refused-timestamp", REFUSED_ROW)
+"""Counts of emissions that a sink would refuse, and that are in quarantine instead."""
+
+
 def outgoing(counts: Mapping[str, float]) -> int:
     """Return the number of a stage's emissions that its sinks get, without those that a sink would refuse.
 
     Example: 5 emissions, one of which is `emitted-too-large`, give 4.
     """
-    refused = counts.get("emitted-too-large", 0) + counts.get("emitted-refused-timestamp", 0)
-    return int(counts.get("emitted", 0) - refused)
+    return int(counts.get("emitted", 0) - refused_emissions(counts))
+
+
+def refused_emissions(counts: Mapping[str, float]) -> int:
+    """Return the number of a stage's emissions that are in quarantine, since a sink would refuse them."""
+    return int(sum(counts.get(name, 0) for name in REFUSED_EMISSIONS))
 
 
 COMPUTED_TWICE = "batches-computed-twice"

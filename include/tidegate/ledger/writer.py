@@ -128,6 +128,15 @@ class LeasedLedger(LedgerReader):
         row = columns_of(attempt) | {"epoch": self.lease.epoch, "computed_at": self._now()}
         self._insert(connection, schema.attempts, **row)
 
+    def replace_files(self, attempt: Attempt) -> None:
+        """Let an attempt that is not decided have the manifest and the counts of `attempt`."""
+        table = schema.attempts
+        is_attempt = self._in_batch(table, attempt.seq, table.c.name == attempt.name)
+        row = columns_of(attempt)
+        values = {name: row[name] for name in (*manifest_out(attempt.manifest), "counts")}
+        with self._fenced("replace_files") as connection:
+            connection.execute(update(table).where(is_attempt).values(values))
+
     def set_validated(self, attempt: Attempt, passed: bool) -> None:
         """Record the result of the quality gate."""
         table = schema.attempts

@@ -21,7 +21,7 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.quarantine.resolve import ResolutionRequest, written_resolution
 from tidegate.storage.quarantine_files import reason_codes
 
-_EMISSIONS = (str(Reason.TOO_LARGE), str(Reason.REFUSED_TIMESTAMP))
+_EMISSIONS = (str(Reason.TOO_LARGE), str(Reason.REFUSED_TIMESTAMP), str(Reason.REFUSED_ROW))
 _BY_STAGES = (CONDITION_FAILED, RECORD_FAILED, FUNCTION_FAILED, LATE)
 
 

@@ -226,6 +226,18 @@ class OpenSink(ABC, Generic[Declared]):
         """Return a sentence for each problem that a batch may meet. Raises TopicMissing, …Unavailable."""
         return ()
 
+    def refused(self, outbox: Outbox) -> Mapping[int, str]:
+        """Return the emissions that the sink refuses and that go into quarantine: the place in the outbox ->
+        why. Changes nothing.
+
+        The outbox is then asked again without them: other emissions can be refused only now. Nothing is
+        returned when the sink takes all that the outbox still has.
+
+        Raises SinkRefused, SettingsInvalid, …Unavailable.
+        """
+        del outbox
+        return {}
+
     def check_outbox(self, outbox: Outbox) -> None:
         """Check that the sink accepts a batch, before the batch is decided and can no longer change.
 

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from tidegate import kernel
 from tidegate.failpoints import failpoint
-from tidegate.formats import INPUT, unpack_headers
 from tidegate.spark.shuffle import (
     TO,
     Report,
@@ -30,7 +29,6 @@ from tidegate.spark.shuffle import (
     value_column,
 )
 from tidegate.spark.state import StateFiles, due_rows
-from tidegate.storage.quarantine_files import QUARANTINE
 
 _CONSTANTS = {"kind": kernel.RECORD, "updated_seq": 0, "part": 0, "passes": True}
 """The values of records in columns that did not travel through the shuffle."""
@@ -283,15 +281,6 @@ class Bypass:
         """Yield the rows that were taken since the last call."""
         taken, self._taken = self._taken, []
         yield from (rows for rows in taken if rows.num_rows)
-
-
-def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> pa.RecordBatch:
-    """Return unusable input, whole, in the form of quarantine. `inputs` is its `input`."""
-    columns = {name: rows.column(name) for name in ("topic", "partition", "offset", "timestamp")}
-    columns |= {name: pc.struct_field(inputs, name) for name in INPUT.names}
-    columns["headers"] = unpack_headers(columns["headers"])
-    columns["seq"] = pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)
-    return pa.RecordBatch.from_pydict(columns, schema=QUARANTINE)
 
 
 def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from tidegate.errors import RecordTooLarge, SchemaRefused
-from tidegate.formats import EMISSION, INPUT, JsonDecoder
+from tidegate.formats import JsonDecoder
 from tidegate.formats.binary import Write, joined
 from tidegate.formats.debezium import SOURCE_TEXTS, envelope_texts, enveloped
 from tidegate.formats.decoded import Reason
@@ -309,25 +309,6 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
     timestamps = tuple((targets[topic], *plan.timestamps[topic]) for topic in topics)
     limits = Limits(too_large, timestamps, tuple(sorted(headers)))
     return OutboxFormat(columns, tuple(payloads[name] for name in sorted(payloads)), limits, plan.seq)
-
-
-def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArray:
-    """Return rows of keys and values that are not sent, in the form of unusable input (`formats.INPUT`).
-
-    Args:
-        rows: rows of the outbox.
-        reasons: why each of them is not sent.
-    """
-    columns = [
-        rows.column(KEY).cast(pa.binary()),
-        json_texts(rows.column(VALUE)).cast(pa.binary()),
-        pa.nulls(rows.num_rows, pa.binary()),
-        reasons,
-        pa.repeat(pa.scalar(EMISSION, pa.int32()), rows.num_rows),
-        pa.nulls(rows.num_rows, pa.int64()),
-        pa.nulls(rows.num_rows, pa.int8()),
-    ]
-    return pa.StructArray.from_arrays(columns, fields=list(INPUT))
 
 
 def hops(emissions: pa.RecordBatch) -> pa.StringArray:

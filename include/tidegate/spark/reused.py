@@ -33,6 +33,7 @@ from tidegate.spark.written import WrittenOutput, WrittenTask
 from tidegate.storage.datafile import data_errors, open_data
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Kind, Manifest
+from tidegate.storage.quarantine_files import POSITION, last_hops
 from tidegate.storage.schema import (
     AT,
     HASH,
@@ -49,8 +50,6 @@ from tidegate.storage.schema import (
 from tidegate.storage.store import Store
 
 _EMISSION = (HASH, KEY, ORDINAL, REASON, VALUE, *WINDOW, TIMESTAMP, AT, TURN, PART, SOURCE)
-_HOPS = r"^(?:(?P<source>.*);)?(?P<topic>[^;/]*)/(?P<partition>\d+)/(?P<offset>\d+)$"
-"""The chain of an emission in the outbox: the chain of its record, and the record's position."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +153,8 @@ class StoredTask(KernelTask):
 
     def _emission(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: rows.column(name) for name in (*_EMISSION, RECORDED) if name in rows.schema.names}
-        hops = pc.extract_regex(columns.pop(SOURCE), _HOPS)
-        columns |= {name: pc.struct_field(hops, name) for name in ("topic", "partition", "offset")}
-        chain = pc.struct_field(hops, "source")
-        columns["source"] = pc.if_else(pc.equal(chain, ""), None, chain)
+        hops = last_hops(columns.pop(SOURCE))
+        columns |= {name: pc.struct_field(hops, name) for name in (*POSITION, "source")}
         return self._filled(kernel.EMISSION, columns, rows.num_rows)
 
     def _filled(self, kind: int, columns: dict[str, pa.Array], number: int) -> pa.RecordBatch:

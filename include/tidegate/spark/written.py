@@ -16,14 +16,15 @@ from tidegate import kernel
 from tidegate.failpoints import failpoint
 from tidegate.formats.decoded import Reason
 from tidegate.kernel.counts import count_emissions
-from tidegate.spark.kernel_task import Forwarding, quarantine_rows
-from tidegate.spark.outbox import COUNTED, OutboxFormat, refused_input
+from tidegate.spark.kernel_task import Forwarding
+from tidegate.spark.outbox import COUNTED, OutboxFormat
 from tidegate.spark.shuffle import Report, TaskReport
 from tidegate.spark.state import to_stored
 from tidegate.stage_names import late_name
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Kind
+from tidegate.storage.quarantine_files import quarantine_rows, refused_emissions, refused_input
 
 
 @dataclass(frozen=True)
@@ -151,9 +152,8 @@ class WrittenTask:
         for reason in pc.value_counts(refused.drop_null()).to_pylist():
             counts[COUNTED[reason["values"]]] += reason["counts"]
         is_refused = refused.is_valid()
-        inputs = refused_input(rows.filter(is_refused), refused.filter(is_refused))
-        unusable = quarantine_rows(emissions.filter(is_refused), inputs, self._output.seq)
-        self._writers.write("quarantine", unusable)
+        refusals = rows.filter(is_refused), refused.filter(is_refused)
+        self._writers.write("quarantine", refused_emissions(*refusals, self._output.seq))
         return rows.filter(pc.invert(is_refused))
 
 

@@ -6,8 +6,9 @@ A file that is missing, short or changed raises LakeDamaged.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import TracebackType
 
 import pyarrow as pa
@@ -222,6 +223,26 @@ def read_files(store: Store, files: Sequence[DataFile], columns: Sequence[str] |
         with open_data(store, file) as parquet, data_errors(store, file):
             tables.append(parquet.read(columns=None if columns is None else list(columns)))
     return joined(tables)
+
+
+def rewritten(
+    store: Store, file: DataFile, path: str, remaining: Callable[[pa.Table], pa.Table]
+) -> DataFile | None:
+    """Write rows of a file into another one at `path`; return None if none remain.
+
+    `remaining` gets the row groups in order, and returns the rows that the new file has of each. Raises
+    LakeDamaged, LakeUnavailable.
+    """
+    writer = RowWriter(store, path, file.kind, file.stage)
+    with open_data(store, file) as parquet, writer:
+        for group in range(parquet.num_row_groups):
+            with data_errors(store, file):
+                rows = parquet.read_row_group(group)
+            for batch in remaining(rows).replace_schema_metadata(None).combine_chunks().to_batches():
+                writer.write(batch)
+    if writer.file is None:
+        return None
+    return replace(writer.file, key_types=file.key_types, aliases=file.aliases)
 
 
 def first_rows(

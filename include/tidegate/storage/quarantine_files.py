@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate.formats import EMISSION, INPUT, unpack_headers
 from tidegate.formats.metadata import HEADERS
+from tidegate.kernel.json_text import json_texts
 from tidegate.storage.datafile import data_errors, open_data
 from tidegate.storage.evolution import conformed
 from tidegate.storage.manifest import DataFile
+from tidegate.storage.schema import KEY, SOURCE, TIMESTAMP, VALUE
 from tidegate.storage.store import Store
 
 QUARANTINE = pa.schema(
@@ -39,6 +42,10 @@ QUARANTINE = pa.schema(
 POSITION = ("topic", "partition", "offset")
 IDENTITY = (*POSITION, "part", "seq")
 """The identity of a record in quarantine: it may be there twice, from its own batch and from a replay."""
+OUTBOX_COLUMNS = (KEY, VALUE, TIMESTAMP, SOURCE)
+"""The columns of an outbox that quarantine has of an emission."""
+_HOPS = r"^(?:(?P<source>.*);)?(?P<topic>[^;/]*)/(?P<partition>\d+)/(?P<offset>\d+)$"
+"""The chain of an emission in the outbox: the chain of its record, and the record's position."""
 _BOUNDED = ("topic", "partition", "offset", "timestamp")
 
 
@@ -114,6 +121,62 @@ def read_group(store: Store, file: DataFile, number: int) -> pa.Table:
     """Return all columns of one row group. Raises LakeDamaged, LakeUnavailable."""
     with open_data(store, file) as parquet:
         return RowGroup(store, file, parquet, number).read(QUARANTINE.names)
+
+
+def quarantine_rows(rows: pa.RecordBatch, inputs: pa.StructArray, seq: int) -> pa.RecordBatch:
+    """Return unusable input, whole, in the form of quarantine. `inputs` is its `input`."""
+    columns = {name: rows.column(name) for name in ("topic", "partition", "offset", "timestamp")}
+    columns |= {name: pc.struct_field(inputs, name) for name in INPUT.names}
+    columns["headers"] = unpack_headers(columns["headers"])
+    columns["seq"] = pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)
+    return pa.RecordBatch.from_pydict(columns, schema=QUARANTINE)
+
+
+def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArray:
+    """Return rows of keys and values that are not sent, in the form of unusable input (`formats.INPUT`).
+
+    Args:
+        rows: rows of the outbox.
+        reasons: why each of them is not sent.
+    """
+    columns = [
+        rows.column(KEY).cast(pa.binary()),
+        json_texts(rows.column(VALUE)).cast(pa.binary()),
+        pa.nulls(rows.num_rows, pa.binary()),
+        reasons,
+        pa.repeat(pa.scalar(EMISSION, pa.int32()), rows.num_rows),
+        pa.nulls(rows.num_rows, pa.int64()),
+        pa.nulls(rows.num_rows, pa.int8()),
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(INPUT))
+
+
+def refused_emissions(rows: pa.RecordBatch, reasons: pa.StringArray, seq: int) -> pa.RecordBatch:
+    """Return rows of an outbox that a sink refuses, in the form of quarantine.
+
+    Args:
+        rows: rows with the columns `OUTBOX_COLUMNS`.
+        reasons: why each of them is refused.
+        seq: the batch.
+    """
+    hops = last_hops(rows.column(SOURCE))
+    places = {name: pc.struct_field(hops, name) for name in POSITION}
+    placed = pa.RecordBatch.from_pydict({**places, TIMESTAMP: rows.column(TIMESTAMP)})
+    return quarantine_rows(placed, refused_input(rows, reasons), seq)
+
+
+def last_hops(chains: pa.StringArray) -> pa.StructArray:
+    """Return the last position of each chain, and `source`, the chain before it.
+
+    Example: `orders/0/7;totals/1/3` gives topic `totals`, partition 1, offset 3, and source `orders/0/7`.
+    """
+    hops = pc.extract_regex(chains, _HOPS)
+    source = pc.struct_field(hops, "source")
+    columns = [pc.struct_field(hops, name) for name in POSITION]
+    types = [QUARANTINE.field(name).type for name in POSITION]
+    numbers = [column.cast(type_) for column, type_ in zip(columns, types, strict=True)]
+    whole = pc.if_else(pc.equal(source, ""), None, source)
+    return pa.StructArray.from_arrays([*numbers, whole], [*POSITION, "source"])
 
 
 def reason_codes(reasons: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -78,6 +78,15 @@ class Database:
                 transaction.commit()
 
     @contextmanager
+    def trial(self) -> Iterator[Connection]:
+        """Open a transaction that is always rolled back. Raises SinkUnavailable, SinkRefused."""
+        with self._errors(), self._connection() as connection, connection.begin() as transaction:
+            self.dialect.begin(connection, *self._limits_s)
+            self.dialect.begin_trial(connection)
+            yield connection
+            transaction.rollback()
+
+    @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Open a connection for reading. Raises SinkUnavailable, SinkRefused."""
         with self._errors(), self._engine.connect() as connection:
@@ -95,7 +104,7 @@ class Database:
         except TidegateError:
             raise
         except DBAPIError as error:
-            message = self._message(error)
+            message = self.message(error)
             if self._passes(error):
                 raise SinkUnavailable(f"The database in {self.variable} fails: {message}", _FIX) from None
             if is_lost_statement(error):
@@ -121,7 +130,7 @@ class Database:
             if not self._passes(error):
                 raise
             raise OutcomeUnknown(
-                f"The database in {self.variable} did not confirm a commit: {self._message(error)}",
+                f"The database in {self.variable} did not confirm a commit: {self.message(error)}",
                 "Run again: it reads the progress row and goes on from what is true.",
             ) from None
 
@@ -129,7 +138,7 @@ class Database:
         """Whether the failure is temporary, instead of an error in the statement."""
         return error.connection_invalidated or self.dialect.is_temporary(error)
 
-    def _message(self, error: DBAPIError) -> str:
+    def message(self, error: DBAPIError) -> str:
         """Return the first line of the driver's message without secrets, since a driver can repeat its
         options.
         """

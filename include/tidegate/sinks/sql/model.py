@@ -13,7 +13,7 @@ from tidegate.model import names
 from tidegate.model.connection import Connection, qualified
 from tidegate.model.mistakes import mistake
 from tidegate.model.windows import WINDOW_COLUMNS
-from tidegate.sinks.model import SinkModel, one_row_per_key, stage_of
+from tidegate.sinks.model import SinkModel, Treatment, one_row_per_key, stage_of
 
 SQL_COLUMNS = {
     "key": "the key",
@@ -79,6 +79,7 @@ class SqlSink(SinkModel):
         "table": "table: availability",
         "connection": "connection: reports",
         "mode": "mode: append",
+        "refused_row": "refused_row: quarantine",
     }
     publisher = "tidegate.sinks.sql.sink"
     target_field = "table"
@@ -98,6 +99,12 @@ class SqlSink(SinkModel):
         default="append",
         description="A row for each emission; or one for each key (and window), the newest or, with "
         "`insert_ignore`, the first; or one for each version of a key with the time for which it was valid.",
+    )
+
+    refused_row: Treatment = Field(
+        default="halt",
+        description="What an emission does that the database refuses as a row: halt the batch, or go into "
+        "quarantine.",
     )
 
     @property

@@ -69,7 +69,7 @@ class SqlProgress:
         if self._database.is_missing:
             return 0
         with self._database.transaction() as connection:
-            return self._stored(connection)[0] or 0
+            return self.stored(connection)[0] or 0
 
     def check(self, last_published: int) -> None:
         """Check that the row has all that the ledger knows, and nothing that the ledger does not know.
@@ -79,7 +79,7 @@ class SqlProgress:
         if self._database.is_missing:
             raise self.lost_error("its file does not exist", last_published)
         with self._database.transaction() as connection:
-            newest, attempt = self._stored(connection)
+            newest, attempt = self.stored(connection)
             self.require(newest, attempt, last_published)
             # The row is in a table of its own, so it survives a DROP of the emissions.
             if not exists(connection, self._target):
@@ -194,14 +194,14 @@ class SqlProgress:
             f"{SINK_IS_AHEAD} of {self._shard.stream.pipeline}.",
         )
 
-    def _stored(self, connection: Connection) -> tuple[int | None, str | None]:
+    def stored(self, connection: Connection) -> tuple[int | None, str | None]:
         """Return what `read` returns, also if nothing was ever published to the database."""
         return self.read(connection) if inspect(connection).has_table(progress.name) else (None, None)
 
     def _lost_in(
         self, connection: Connection, last_published: int, head: int, stated: int | None
     ) -> int | None:
-        newest, _ = self._stored(connection)
+        newest, _ = self.stored(connection)
         shown = self._shown(connection)
         if shown is None and last_published == 0:
             return None

@@ -129,6 +129,13 @@ def make_or_extend(connection: Connection, layout: Layout) -> None:
         update_validity(connection, layout.target)
 
 
+def extend_existing(connection: Connection, layout: Layout) -> None:
+    """Add the columns that an existing table lacks. Raises SinkRefused as `make_or_extend`."""
+    if _missing_columns(connection, layout):
+        lock_for_changes(connection)
+        make_or_extend(connection, layout)
+
+
 def check_table(connection: Connection, layout: Layout) -> None:
     """Check that an existing table can take the emissions. Raises SinkRefused."""
     if exists(connection, layout.target):
@@ -176,14 +183,29 @@ def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[
 def check_emissions(dialect: SqlDialect, layout: Layout, emissions: Iterable[pa.RecordBatch]) -> None:
     """Check that the database can store each value, before the batch is decided. Raises SinkRefused."""
     _check_names(dialect, layout)
+    for _, why in unfit_emissions(dialect, layout, emissions):
+        raise SinkRefused(
+            f"An emission does not fit into the SQL table {layout.target.table}: {why}",
+            "Correct or leave out such values in the stage (`select`, `where`); nothing was published.",
+        )
+
+
+def unfit_emissions(
+    dialect: SqlDialect, layout: Layout, emissions: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, str]]:
+    """Yield the emissions with a value that the database cannot store: the place in the batch, and why."""
+    first = 0
     for chunk in emissions:
         for name, values in _columns(layout, chunk):
-            _check_values(dialect, layout, name, values)
+            for is_unfit, what in _unfit_values(dialect, values):
+                rows = pc.indices_nonzero(pc.fill_null(is_unfit, False)).to_pylist()
+                yield from ((first + row, f"its column {name} holds {what}") for row in rows)
         if dialect.longest_key is not None and layout.target.indexes_key:
-            longest = dialect.longest_of(chunk.column(KEY))
-            if longest > dialect.longest_key:
-                unit = "bytes" if dialect.measures_bytes else "characters"
-                raise _refused(layout, f"a key has {longest} {unit}; {dialect.longest_key} are possible")
+            unit = "bytes" if dialect.measures_bytes else "characters"
+            for row, length in enumerate(dialect.lengths(chunk.column(KEY)).to_pylist()):
+                if length > dialect.longest_key:
+                    yield first + row, f"a key has {length} {unit}; {dialect.longest_key} are possible"
+        first += chunk.num_rows
 
 
 def _check_names(dialect: SqlDialect, layout: Layout) -> None:
@@ -203,23 +225,30 @@ def _check_names(dialect: SqlDialect, layout: Layout) -> None:
             )
 
 
-def _check_values(dialect: SqlDialect, layout: Layout, name: str, values: pa.Array) -> None:
+def _unfit_values(dialect: SqlDialect, values: pa.Array) -> Iterator[tuple[pa.BooleanArray, str]]:
+    """Yield which values cannot be stored, and what they are."""
     if _has_time(values.type):
         try:
             # `Layout.rows` converts in the same way, and would fail after the decision.
             values.to_pylist()
         except (OverflowError, ValueError):
-            raise _refused(layout, f"its column {name} holds a time outside of the years 1 to 9999") from None
+            yield pa.array(map(_is_no_time, values)), "a time outside of the years 1 to 9999"
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-    if is_text and not dialect.has_zero_character and pc.any(pc.match_substring(values, "\0")).as_py():
-        raise _refused(layout, f"its column {name} holds a character with the code 0")
+    if is_text and not dialect.has_zero_character:
+        yield pc.match_substring(values, "\0"), "a character with the code 0"
     if pa.types.is_floating(values.type):
         refused = {"NaN": (dialect.has_nan, pc.is_nan), "Infinity": (dialect.has_infinity, pc.is_inf)}
         for number, (has_number, is_number) in refused.items():
-            if not has_number and pc.any(is_number(values)).as_py():
-                raise _refused(
-                    layout, f"its column {name} holds {number}, which {dialect.title} does not have"
-                )
+            if not has_number:
+                yield is_number(values), f"{number}, which {dialect.title} does not have"
+
+
+def _is_no_time(value: pa.Scalar) -> bool:
+    try:
+        value.as_py()
+    except (OverflowError, ValueError):
+        return True
+    return False
 
 
 def _columns(layout: Layout, emissions: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
@@ -232,10 +261,3 @@ def _has_time(type_: pa.DataType) -> bool:
     if pa.types.is_temporal(type_):
         return True
     return any(_has_time(type_.field(number).type) for number in range(type_.num_fields))
-
-
-def _refused(layout: Layout, why: str) -> SinkRefused:
-    return SinkRefused(
-        f"An emission does not fit into the SQL table {layout.target.table}: {why}",
-        "Correct or leave out such values in the stage (`select`, `where`); nothing was published.",
-    )

@@ -8,14 +8,14 @@ completely or not at all, and the progress row says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
 from sqlalchemy import Connection, delete, update
 
-from tidegate.errors import SinkAhead, SinkUnavailable
+from tidegate.errors import SettingsInvalid, SinkAhead, SinkUnavailable
 from tidegate.failpoints import failpoint
 from tidegate.kafka.progress import Progress
 from tidegate.ledger import LeasedLedger
@@ -31,11 +31,14 @@ from tidegate.sinks.sql.schema import (
     check_emissions,
     check_table,
     exists,
+    extend_existing,
     lock_for_changes,
     make_or_extend,
     progress,
+    unfit_emissions,
 )
-from tidegate.sinks.sql.write import write
+from tidegate.sinks.sql.trial import refused_rows
+from tidegate.sinks.sql.write import TableWriter, write
 from tidegate.storage.schema import KEY, KEY_COLUMNS, SOURCE, VALUE
 
 
@@ -80,6 +83,32 @@ class SqlPublisher:
         """
         return self._change(seq, attempt, last_published, partial(self._delete, keys))
 
+    def refused(
+        self, seq: int, attempt: str, emissions: Iterable[pa.RecordBatch], last_published: int
+    ) -> dict[int, str]:
+        """Return the emissions that the table refuses: the place in the batch -> what the database says.
+
+        The batch is written in a transaction that is rolled back. A table that does not exist yet refuses
+        nothing. Raises as `publish`.
+        """
+        refused: dict[int, str] = {}
+        with self._database.trial() as connection:
+            newest, newest_attempt = self._progress.stored(connection)
+            self._check(newest, newest_attempt, seq, attempt, last_published)
+            if not exists(connection, self._layout.target):
+                return refused
+            extend_existing(connection, self._layout)
+            first = 0
+            for chunk in emissions:
+                rows = self._layout.rows(chunk, str(self._shard.stream), seq, first)
+                deleted = chunk.column(VALUE).is_null().to_pylist()
+                with failpoint("sql.trial"):
+                    refused |= refused_rows(self._database, connection, self._layout, rows, deleted)
+                first += len(rows)
+            if self._layout.target.mode == "history":
+                update_validity(connection, self._layout.target, (str(self._shard.stream), seq))
+        return refused
+
     def _change(
         self, seq: int, attempt: str, last_published: int, change: Callable[[Connection], int]
     ) -> int:
@@ -102,11 +131,11 @@ class SqlPublisher:
         return sent
 
     def _write(self, seq: int, emissions: Iterable[pa.RecordBatch], connection: Connection) -> int:
-        sent = 0
+        sent, writer = 0, TableWriter(connection, self._layout)
         for chunk in emissions:
             rows = self._layout.rows(chunk, str(self._shard.stream), seq, sent)
             with failpoint("sql.write"):
-                write(connection, self._layout, rows, chunk.column(VALUE).is_null().to_pylist())
+                write(writer, self._layout, rows, chunk.column(VALUE).is_null().to_pylist())
             sent += len(rows)
         if self._layout.target.mode == "history":
             update_validity(connection, self._layout.target, (str(self._shard.stream), seq))
@@ -159,9 +188,33 @@ class OpenSqlTable(OpenSink[SqlSink]):
         """Check that the database is set, and that an existing table has the key. Raises SettingsInvalid,
         SinkRefused.
         """
+        dialect = dialect_of(self._url(), self._variable)
+        if self.declared.refused_row == "quarantine" and not dialect.can_try_rows:
+            raise SettingsInvalid(
+                f"`refused_row: quarantine` of {self.name} needs a database that takes a row back; tidegate "
+                f"can do that with PostgreSQL, MySQL, MariaDB and SQLite, and {self._variable} is of "
+                f"{dialect.title}",
+                "Leave out `refused_row`: a refused row halts its batch; or use one of these databases.",
+            )
         # No outbox exists yet, so only the sink's own columns and the key can be checked.
         nothing_emitted = pa.schema([(KEY_COLUMNS, pa.struct([])), (VALUE, pa.struct([]))])
         self._check_table(Layout(self.target, nothing_emitted))
+
+    def refused(self, outbox: Outbox) -> Mapping[int, str]:
+        """Return the emissions that the database cannot store, or else those that the table refuses."""
+        if self.declared.refused_row == "halt":
+            return {}
+        layout, unfit = self.layout(outbox), dict[int, str]()
+        dialect = dialect_of(self._url(), self._variable)
+        for place, why in unfit_emissions(dialect, layout, outbox.batches(COLUMNS)):
+            unfit.setdefault(place, why)
+        with self.database() as database:
+            # Such values cannot be sent at all: the other emissions are tried without them.
+            if unfit or database.is_missing:
+                return unfit
+            last = self.context.ledger.last_published(self.context.stream, self.name)
+            publisher = publisher_to(database, self, outbox)
+            return publisher.refused(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last)
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Check that the database accepts each value, and that the table still has the key and the

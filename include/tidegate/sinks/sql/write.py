@@ -16,22 +16,19 @@ from tidegate.sinks.sql.dialects.base import Row, Writer
 from tidegate.sinks.sql.dialects.staging import changed_rows
 from tidegate.sinks.sql.layout import Layout
 
-_UNKNOWN_ROWCOUNT = -1
+UNKNOWN_ROWCOUNT = -1
 """What DB-API says where a driver does not know how many rows a statement changed."""
 
 
-def write(connection: Connection, layout: Layout, rows: Sequence[Row], deleted: Sequence[bool]) -> None:
+def write(writer: Writer, layout: Layout, rows: Sequence[Row], deleted: Sequence[bool]) -> None:
     """Write emissions in their order. Raises SinkRefused where the database silently takes fewer rows.
 
     Args:
-        connection: A connection within a transaction.
+        writer: Changes the table of `layout`, within a transaction.
         layout: The table.
         rows: One row per emission.
         deleted: Which of the emissions delete their key.
     """
-    dialect = dialect_named(connection.dialect.name)
-    bulk = dialect.bulk_writer(connection, layout.table, len(rows))
-    writer: Writer = bulk or StatementWriter(connection, layout.table, dialect)
     if layout.target.adds_rows:
         _require_all(layout, writer.insert(rows), len(rows))
         return
@@ -54,8 +51,33 @@ def write(connection: Connection, layout: Layout, rows: Sequence[Row], deleted: 
     if removed:
         writer.delete([{column: row[column] for column in key} for row in removed])
     if live:
-        changed = writer.upsert(key, live)
-        _require_all(layout, changed if dialect.counts_upserts else _UNKNOWN_ROWCOUNT, len(live))
+        _require_all(layout, writer.upsert(key, live), len(live))
+
+
+class TableWriter:
+    """Writes to the table of a sink: many rows in bulk where the database has a way, others by statements."""
+
+    def __init__(self, connection: Connection, layout: Layout) -> None:
+        self._connection = connection
+        self._table = layout.table
+        self._dialect = dialect_named(connection.dialect.name)
+
+    def insert(self, rows: Sequence[Row]) -> int:
+        return self._writer(rows).insert(rows)
+
+    def upsert(self, key: Sequence[str], rows: Sequence[Row]) -> int:
+        changed = self._writer(rows).upsert(key, rows)
+        return changed if self._dialect.counts_upserts else UNKNOWN_ROWCOUNT
+
+    def insert_missing(self, key: Sequence[str], rows: Sequence[Row]) -> None:
+        self._writer(rows).insert_missing(key, rows)
+
+    def delete(self, keys: Sequence[Row]) -> int:
+        return self._writer(keys).delete(keys)
+
+    def _writer(self, rows: Sequence[Row]) -> Writer:
+        bulk = self._dialect.bulk_writer(self._connection, self._table, len(rows))
+        return bulk or StatementWriter(self._connection, self._table, self._dialect)
 
 
 class StatementWriter:
@@ -88,7 +110,7 @@ class StatementWriter:
 
 
 def _require_all(layout: Layout, changed: int, rows: int) -> None:
-    if changed not in (_UNKNOWN_ROWCOUNT, rows):
+    if changed not in (UNKNOWN_ROWCOUNT, rows):
         raise SinkRefused(
             f"The SQL table {layout.target.table} took {changed} of {rows} rows: a trigger or a "
             "rule of the database swallows the others",

@@ -103,6 +103,8 @@ class SqlDialect:
     """Whether the number of rows that an upsert reports is that of the rows that it took."""
     has_zero_character: ClassVar[bool] = True
     """Whether a text can have the character with the code 0."""
+    can_try_rows: ClassVar[bool] = False
+    """Whether rows can be tried under savepoints, and `refuses_row` says which errors are about a row."""
     has_nan: ClassVar[bool] = True
     """Whether a number can be NaN."""
     has_infinity: ClassVar[bool] = True
@@ -127,6 +129,14 @@ class SqlDialect:
         state = sqlstate(error)
         return state.startswith(_PASSING) if state else isinstance(error, OperationalError)
 
+    def refuses_row(self, error: DBAPIError) -> bool:
+        """Return whether the database refuses a row for its values, so that it may take other rows."""
+        del error
+        return False
+
+    def begin_trial(self, connection: Connection) -> None:
+        """Let a transaction that is rolled back check at once what it would check when it commits."""
+
     def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
         """Return the type of a column with values of an Arrow type: scalars have their own types, all other
         values are text, nested ones as JSON.
@@ -147,10 +157,9 @@ class SqlDialect:
         del engine_dialect, longest
         return Text()
 
-    def longest_of(self, texts: pa.Array) -> int:
-        """Return the length of the longest text, in the unit of `longest_key`."""
-        lengths = pc.binary_length(texts) if self.measures_bytes else pc.utf8_length(texts)
-        return pc.max(lengths).as_py() or 0
+    def lengths(self, texts: pa.Array) -> pa.Array:
+        """Return the length of each text, in the unit of `longest_key`."""
+        return pc.binary_length(texts) if self.measures_bytes else pc.utf8_length(texts)
 
     def lacks_room(self, existing: TypeEngine[Any], type_: pa.DataType) -> bool:
         """Return whether a column cannot store each value of a type. Types of another kind are left to the

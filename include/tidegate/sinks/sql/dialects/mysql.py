@@ -22,6 +22,12 @@ _PASSING = frozenset((
     1114, 1129, 1135, 1152, 1153, 1158, 1159, 1160, 1161, 1180, 1181, 1184, 1203, 1205, 1206, 1213,
     1226, 1290, 1317, 1836, 1927, 1969, 3024, 3100, 3101, 4031,
 ))
+# Codes about a row: null, a second row, no partition, too large, a number out of range, a text too long, a
+# wrong value, a view's check, foreign keys, what a trigger raises, JSON, checks.
+_OF_A_ROW = frozenset((
+    1048, 1062, 1118, 1216, 1217, 1264, 1265, 1292, 1366, 1367, 1369, 1406, 1411, 1441, 1451, 1452,
+    1526, 1586, 1644, 1690, 1748, 3140, 3141, 3819, 4025,
+))
 # fmt: on
 # Without the strict mode, the server cuts what does not fit, and says so in a warning.
 _SQL_MODE = "STRICT_ALL_TABLES,NO_ZERO_IN_DATE,NO_ZERO_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
@@ -39,6 +45,7 @@ class Mysql(SqlDialect):
     has_nan = False
     has_infinity = False
     counts_upserts = False  # a replaced row counts as two
+    can_try_rows = True
     measures_bytes = False
     longest_key = 750
     """In characters: InnoDB indexes 3,072 bytes, and a character has up to four."""
@@ -77,6 +84,9 @@ class Mysql(SqlDialect):
     def is_temporary(self, error: DBAPIError) -> bool:
         code = _code(error)
         return code in _PASSING or 2000 <= code < 3000
+
+    def refuses_row(self, error: DBAPIError) -> bool:
+        return _code(error) in _OF_A_ROW
 
     def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
         if pa.types.is_decimal(type_):

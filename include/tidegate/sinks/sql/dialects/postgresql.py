@@ -11,9 +11,12 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
 
 from tidegate.postgres import connect_options
-from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, inserting, replacing
+from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, inserting, replacing, sqlstate
 from tidegate.sinks.sql.dialects.staging import StagedWriter
 
+# SQLSTATE classes of errors about a row: data, integrity, a view's check; and single ones: a value is too
+# long for an index, a trigger has raised an error
+_OF_A_ROW = ("22", "23", "44", "54000", "P0001")
 STAGED_ROWS = 1_000
 """From so many rows on they are staged: for fewer, a temporary table costs more than it saves."""
 
@@ -25,6 +28,7 @@ class Postgresql(SqlDialect):
     # an index entry, with the window's numbers and headers, must fit into a third of a page of 8 KiB
     longest_key = 2_600
     has_zero_character = False
+    can_try_rows = True
 
     def connect_options(self, url: URL, wait_s: float) -> dict[str, Any]:
         return connect_options(url)
@@ -42,6 +46,12 @@ class Postgresql(SqlDialect):
         return (
             f"Run `ALTER TABLE {table} ALTER COLUMN {column} TYPE {type_}`; then run again, nothing is lost."
         )
+
+    def refuses_row(self, error: DBAPIError) -> bool:
+        return sqlstate(error).startswith(_OF_A_ROW)
+
+    def begin_trial(self, connection: Connection) -> None:
+        connection.exec_driver_sql("SET CONSTRAINTS ALL IMMEDIATE")
 
     def upsert(self, table: Table, key: Sequence[str]) -> Any:
         return replacing(postgresql.insert(table), table, key)

@@ -14,6 +14,7 @@ from sqlalchemy.types import TypeEngine, UserDefinedType
 from tidegate.sinks.sql.dialects.base import SqlDialect, inserting, replacing
 
 _WRONG_STATEMENT = 1  # SQLITE_ERROR; every other code is about the file or about a row
+_OF_A_ROW = (18, 19, 20)  # SQLITE_TOOBIG, SQLITE_CONSTRAINT, SQLITE_MISMATCH
 _EXACT_DIGITS = 15
 """The digits of a decimal that SQLite's numbers store exactly; decimals with more digits are stored as
 texts.
@@ -23,6 +24,7 @@ texts.
 class Sqlite(SqlDialect):
     title = "SQLite"
     is_file = True
+    can_try_rows = True
     has_nan = False  # it stores NULL instead, without an error
 
     def connect_options(self, url: URL, wait_s: float) -> dict[str, Any]:
@@ -46,6 +48,9 @@ class Sqlite(SqlDialect):
 
     def is_temporary(self, error: DBAPIError) -> bool:
         return isinstance(error, OperationalError) and _code(error) != _WRONG_STATEMENT
+
+    def refuses_row(self, error: DBAPIError) -> bool:
+        return _code(error) & 0xFF in _OF_A_ROW  # the higher bits say which constraint it is
 
     def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
         return _Decimal(type_.precision) if pa.types.is_decimal(type_) else super().column_type(type_)
