@@ -18,7 +18,7 @@ import pyarrow as pa
 from benchmarks.figures import show_table, spread_text
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Layout, Target
-from tidegate.sinks.sql.write import write
+from tidegate.sinks.sql.write import TableWriter, write
 
 CHUNK_ROWS = 65_536
 _VALUE = pa.struct([("quantity", pa.int64()), ("price", pa.float64()), ("region", pa.string())])
@@ -58,7 +58,7 @@ def seconds(url: str, mode: str, staged: bool, chunks: list[pa.RecordBatch]) -> 
             with database.transaction() as connection:
                 for number, chunk in enumerate(chunks):
                     rows = layout.rows(chunk, "benchmark/1", 1, number * CHUNK_ROWS)
-                    write(connection, layout, rows, [False] * len(rows))
+                    write(TableWriter(connection, layout), layout, rows, [False] * len(rows))
             return time.perf_counter() - start
         finally:
             with database.transaction() as connection:
