@@ -35,7 +35,7 @@ LAYERS = [
     {"model"},
     {"yaml"},
     {"ledger", "kafka", "storage"},
-    {"settings"},
+    {"settings", "iceberg"},
     {"spark", "sinks", "quality", "scaffold", "ksql"},
     {"app"},
     {"maintenance"},  # below the batches: one compacts what nobody has compacted for long

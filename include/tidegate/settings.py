@@ -23,6 +23,7 @@ DEFAULT_TIME_TRAVEL = timedelta(days=30)
 DEFAULT_PAGE_WAIT = timedelta(seconds=0.5)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
 _LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
+_CONNECTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY|HTTP|ICEBERG)(_[A-Z0-9_]+)?")
 
 
@@ -78,6 +79,12 @@ VARIABLES = (
     ),
     Variable("TIDEGATE_ICEBERG_<CONNECTION>", "The same, for those with `connection: <connection>`."),
     Variable(
+        "TIDEGATE_TABLES",
+        "Format of the tables for other engines: `delta`, or `iceberg` in the catalog of TIDEGATE_ICEBERG; "
+        "`iceberg:<connection>` for that of TIDEGATE_ICEBERG_<CONNECTION>.",
+        "`delta`",
+    ),
+    Variable(
         "TIDEGATE_PYTHON_MODULES",
         "Modules, with commas, whose functions `equal: {python: …}`, callbacks of a DAG and of a Kafka login "
         "may name.",
@@ -121,6 +128,7 @@ OWN_SPARK = "local[*]"
 class Settings:
     """The settings, with defaults filled in. Secrets are not part of `repr`.
 
+    `tables` is the catalog of the tables for other engines; None: they are Delta tables.
     `connections` is variable -> text, of Kafka clusters, SQL sinks' databases, schema registries,
     endpoints of HTTP sinks and Iceberg catalogs. A connection is parsed when it is used, so a wrong one stops
     only the pipelines that use it.
@@ -138,6 +146,7 @@ class Settings:
     spark_memory: str | None = None
     time_travel: timedelta = DEFAULT_TIME_TRAVEL
     page_wait: timedelta = DEFAULT_PAGE_WAIT
+    tables: Connection | None = None
     connections: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -162,10 +171,16 @@ class Settings:
             spark_memory=_memory(environment.get("TIDEGATE_SPARK_MEMORY") or None),
             time_travel=_days(environment.get("TIDEGATE_TIME_TRAVEL") or None),
             page_wait=_page_wait(environment.get("TIDEGATE_PAGE_WAIT") or None),
+            tables=_tables(environment.get("TIDEGATE_TABLES") or "delta"),
             connections={
                 name: text for name, text in environment.items() if _CONNECTION.fullmatch(name) and text
             },
         )
+
+    @property
+    def table_connections(self) -> set[Connection]:
+        """The catalog of the tables for other engines, if they have one."""
+        return set() if self.tables is None else {self.tables}
 
     def has(self, connection: Connection) -> bool:
         """Return whether the connection is set."""
@@ -253,6 +268,18 @@ def _place(variable: str, place: str) -> str:
                 "AWS_SECRET_ACCESS_KEY, or as those of its cloud.",
             )
     return place
+
+
+def _tables(text: str) -> Connection | None:
+    format_, colon, name = text.partition(":")
+    if text == "delta":
+        return None
+    if format_ == "iceberg" and (_CONNECTION_NAME.fullmatch(name) or not colon):
+        return Connection("iceberg", name or None)
+    raise SettingsInvalid(
+        f"TIDEGATE_TABLES is {text[:60]!r}, which is no format of tables",
+        "Write delta, iceberg, or iceberg:NAME for the catalog in TIDEGATE_ICEBERG_NAME.",
+    )
 
 
 def _days(text: str | None) -> timedelta:

@@ -352,5 +352,5 @@ def connected(app: App, stream: Stream, *more: Pipeline) -> App:
     from tidegate.settings import Settings
 
     # Only what this step uses, so that processes that it starts inherit no other secret.
-    export_connections(connections(app.ledger, stream, *more))
+    export_connections(connections(app.ledger, stream, *more) | app.settings.table_connections)
     return replace(app, settings=Settings.from_environment())

@@ -369,6 +369,8 @@ def clean() -> None:
         from tidegate.app import App
 
         app = App.from_environment()
+        export_connections(app.settings.table_connections)
+        app = App.from_environment()
 
         def clean_stream(stream: Stream) -> None:
             cleaned = maintenance.clean(app, stream, app.ledger.now())

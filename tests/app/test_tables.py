@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from tests.batch.aged import STAGE, Aged
+from tests.sinks.iceberg import lakehouse
 from tests.storage.tables_for_tests import duck, opened, scan, values_of
+from tests.storage.tables_for_tests import shared_table as delta_table
 from tidegate import failpoints, maintenance
 from tidegate.app import App
 from tidegate.app.tables import MOST_WITHOUT_FILES, batches_of, catch_up_tables, shared_table, snapshots_of
-from tidegate.batch import compute_batch
-from tidegate.errors import Fenced, LakeDamaged, LakeUnavailable
+from tidegate.batch import Trigger, plan_batch
+from tidegate.errors import Fenced, LakeDamaged, Transient
 from tidegate.ledger import LedgerReader, ManifestRef, Stream
 from tidegate.storage import attempt_name
+from tidegate.storage.delta_tables import SharedDeltaTable
 from tidegate.storage.manifest import Kind
 from tidegate.storage.tables import SharedTable, newest_rows_sql
 
@@ -30,38 +36,47 @@ SharedRows = list[tuple[Any, ...]]
 
 
 class Shared(Aged):
-    """A stream with its tables for others."""
+    """A stream with its tables for others, in Delta's format."""
 
     def table(self, kind: Kind = "state") -> SharedTable:
-        return shared_table(self.lake, kind, STAGE)
+        return shared_table(self.app, self.stream, kind, STAGE)
 
     def catch_up(self) -> None:
         catch_up_tables(self.app, self.stream, [self.pipeline])
 
     def numbers(self, kind: Kind = "state") -> tuple[int, int]:
         """Return the last batch and the last snapshot in a table."""
-        table = opened(self.table(kind))
-        batch, snapshot = (
-            table.transaction_version(name(self.stream)) for name in (batches_of, snapshots_of)
-        )
-        return batch or 0, snapshot or 0
+        batch, snapshot = (self.table(kind).number(name(self.stream)) for name in (batches_of, snapshots_of))
+        return batch, snapshot
+
+    def values(self, kind: Kind, *columns: str) -> SharedRows:
+        """Return the columns of all rows of a table, by readers that know nothing of tidegate."""
+        return values_of(delta_table(self.lake.store, self.table(kind).folder), *columns)
 
     def rows(self) -> SharedRows:
         """Return all rows of the state's table."""
-        return values_of(self.table(), "key", "updated_seq")
+        return self.values("state", "key", "updated_seq")
+
+    def query(self, kind: Kind, query: str) -> SharedRows:
+        """Return the rows of a query of DuckDB, in which `{table}` is the table, or its view."""
+        return duck(query.format(table=scan(delta_table(self.lake.store, self.table(kind).folder))))
 
     def view(self) -> SharedRows:
         """One row per key, as the documented view gives it."""
-        return sorted(duck(f"SELECT key, updated_seq FROM ({newest_rows_sql(scan(self.table()))})"))
+        return sorted(self.query("state", f"SELECT key, updated_seq FROM ({newest_rows_sql('{table}')})"))
+
+    def uris(self, kind: Kind) -> list[str]:
+        """The files that a table names."""
+        return opened(delta_table(self.lake.store, self.table(kind).folder)).file_uris()
 
     def named(self) -> list[str]:
         """The attempts and snapshots whose files the state's table names."""
-        return sorted({uri.split("/")[-2] for uri in opened(self.table()).file_uris()})
+        return sorted({uri.split("/")[-2] for uri in self.uris("state")})
 
     def missing(self) -> list[str]:
         """Files that tables name, and that are not there."""
         kinds: list[Kind] = ["state", "outbox"]
-        uris = [uri for kind in kinds for uri in opened(self.table(kind)).file_uris()]
+        uris = [uri for kind in kinds for uri in self.uris(kind)]
         return [uri for uri in uris if not Path(uri).exists()]
 
     def lose_log(self) -> None:
@@ -69,8 +84,44 @@ class Shared(Aged):
         shutil.rmtree(Path(self.lake.root) / self.table().folder / "_delta_log")
 
 
+class IcebergShared(Shared):
+    """The same in Iceberg's format."""
+
+    def __init__(self, folder: Path) -> None:
+        self.catalog_url = f"sqlite:///{folder}/catalog.db"
+        properties = json.dumps({"uri": self.catalog_url, "warehouse": f"file://{folder}/warehouse"})
+        super().__init__(folder, iceberg=properties, tables="iceberg")
+
+    def catalog_table(self, kind: Kind = "state") -> Table:
+        """Return a table as another program opens it."""
+        return SqlCatalog("default", uri=self.catalog_url).load_table(f"visitors_g1.{STAGE}_{kind}")
+
+    def values(self, kind: Kind, *columns: str) -> SharedRows:
+        read = self.catalog_table(kind).scan(selected_fields=columns).to_arrow().select(list(columns))
+        rows = sorted((tuple(row.values()) for row in read.to_pylist()), key=str)
+        assert self.query(kind, f"SELECT {', '.join(columns)} FROM {{table}}") == rows
+        return rows
+
+    def query(self, kind: Kind, query: str) -> SharedRows:
+        table = self.catalog_table(kind)
+        return lakehouse.duck(query.format(table=f"iceberg_scan('{table.metadata_location}')"))
+
+    def uris(self, kind: Kind) -> list[str]:
+        return [task.file.file_path for task in self.catalog_table(kind).scan().plan_files()]
+
+    def lose_log(self) -> None:
+        SqlCatalog("default", uri=self.catalog_url).drop_table(f"visitors_g1.{STAGE}_state")
+        shutil.rmtree(Path(self.lake.root) / self.table().folder / "metadata")
+
+
+@pytest.fixture(params=[Shared, IcebergShared], ids=["delta", "iceberg"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Shared:
+    stream: Shared = request.param(tmp_path)
+    return stream
+
+
 @pytest.fixture
-def shared(tmp_path: Path) -> Shared:
+def plain(tmp_path: Path) -> Shared:
     return Shared(tmp_path)
 
 
@@ -83,16 +134,16 @@ def test_publication_brings_the_tables_to_the_head(shared: Shared) -> None:
         shared.batch(seq, emitted=[(f"k{seq}", seq)])
         shared.publish(seq)
     assert shared.rows() == keys_of(1, 2)
-    assert values_of(shared.table("outbox"), "key", "seq") == keys_of(1, 2)
-    assert duck(f"SELECT value.m FROM {scan(shared.table('outbox'))} ORDER BY 1") == [(1,), (2,)]
+    assert shared.values("outbox", "key", "seq") == keys_of(1, 2)
+    assert shared.query("outbox", "SELECT value.m FROM {table} ORDER BY 1") == [(1,), (2,)]
 
 
-def test_finished_publication_brings_tables_to_the_head(shared: Shared) -> None:
-    shared.batch(1)
-    shared.publish(1)
-    shared.batch(2)
-    shared.publish(1)
-    assert shared.rows() == keys_of(1, 2)
+def test_finished_publication_brings_tables_to_the_head(plain: Shared) -> None:
+    plain.batch(1)
+    plain.publish(1)
+    plain.batch(2)
+    plain.publish(1)
+    assert plain.rows() == keys_of(1, 2)
 
 
 def test_what_is_not_committed_is_in_no_table(shared: Shared) -> None:
@@ -101,19 +152,19 @@ def test_what_is_not_committed_is_in_no_table(shared: Shared) -> None:
     shared.compute(2, {STAGE: [("k2", 2)]})
     shared.catch_up()
     assert shared.rows() == keys_of(1)
-    assert values_of(shared.table("outbox"), "key") == []
+    assert shared.values("outbox", "key") == []
 
 
 def test_each_stage_has_state_and_outbox_tables(
-    shared: Shared,
+    plain: Shared,
 ) -> None:
-    shared.batch(1)
-    shared.catch_up()
+    plain.batch(1)
+    plain.catch_up()
     first_entry = f"/_delta_log/{0:020}.json"
-    listed = [file.path for file in shared.lake.store.listed(shared.lake.base)]
+    listed = [file.path for file in plain.lake.store.listed(plain.lake.base)]
     tables = [path.removesuffix(first_entry) for path in listed if path.endswith(first_entry)]
     expected = ("first/state", "second/outbox", "second/state")
-    assert tables == [f"{shared.lake.base}/{table}" for table in expected]
+    assert tables == [f"{plain.lake.base}/{table}" for table in expected]
 
 
 def test_concurrent_catch_ups_change_once(shared: Shared) -> None:
@@ -124,7 +175,7 @@ def test_concurrent_catch_ups_change_once(shared: Shared) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: shared.catch_up(), range(4)))
     assert shared.rows() == shared.view() == keys_of(1, 2, 3, 4, 5)
-    assert values_of(shared.table("outbox"), "key", "seq") == keys_of(1, 2, 3, 4)
+    assert shared.values("outbox", "key", "seq") == keys_of(1, 2, 3, 4)
     assert shared.numbers() == (5, 4)
 
 
@@ -140,17 +191,17 @@ def test_crashed_catch_up_is_completed_later(
     for hit in range(1, 7):
         monkeypatch.setattr(failpoints, "_hits", Counter())
         monkeypatch.setenv("TIDEGATE_FAILPOINTS", f"{name}={action}@{hit}")
-        with suppress(failpoints.FailpointRaised, LakeUnavailable):
+        with suppress(failpoints.FailpointRaised, Transient):
             shared.catch_up()
     monkeypatch.delenv("TIDEGATE_FAILPOINTS")
     shared.catch_up()
     assert shared.rows() == keys_of(1, 2, 3)
-    assert values_of(shared.table("outbox"), "key", "seq") == keys_of(1, 2, 3)
+    assert shared.values("outbox", "key", "seq") == keys_of(1, 2, 3)
     assert shared.numbers() == (3, 3)
 
 
 @pytest.mark.heavy
-def test_batches_without_table_files_are_rarely_read(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_without_table_files_are_rarely_read(plain: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     manifest = App.manifest
 
@@ -160,12 +211,12 @@ def test_batches_without_table_files_are_rarely_read(shared: Shared, monkeypatch
 
     monkeypatch.setattr(App, "manifest", counting)
     for seq in range(1, 2 * MOST_WITHOUT_FILES + 2):
-        shared.batch(seq)
+        plain.batch(seq)
         read.clear()
-        shared.catch_up()
+        plain.catch_up()
         assert len(read) == (seq - 1) % MOST_WITHOUT_FILES + 1
-    assert shared.numbers("outbox") == (2 * MOST_WITHOUT_FILES, 0)
-    assert len(shared.rows()) == 2 * MOST_WITHOUT_FILES + 1
+    assert plain.numbers("outbox") == (2 * MOST_WITHOUT_FILES, 0)
+    assert len(plain.rows()) == 2 * MOST_WITHOUT_FILES + 1
 
 
 # snapshots
@@ -186,18 +237,18 @@ def test_compacted_table_has_snapshot_and_later_files(
     assert shared.numbers() == (3, 2)
 
 
-def test_batch_is_added_before_its_snapshot(shared: Shared) -> None:
+def test_batch_is_added_before_its_snapshot(plain: Shared) -> None:
     """Add a batch first, so that a consumer of the table sees each batch as new rows, and a snapshot as
     no change.
     """
     for seq in (1, 2):
-        shared.batch(seq)
-    maintenance.compact_state(shared.app, shared.stream)
-    shared.catch_up()
-    log = shared.lake.store.listed(f"{shared.table().folder}/_delta_log")
-    changed = [b'"dataChange":true' in shared.lake.store.read(file.path) for file in log]
+        plain.batch(seq)
+    maintenance.compact_state(plain.app, plain.stream)
+    plain.catch_up()
+    log = plain.lake.store.listed(f"{plain.table().folder}/_delta_log")
+    changed = [b'"dataChange":true' in plain.lake.store.read(file.path) for file in log]
     assert changed == [False, False, True, True, False]  # created, widened, two batches, the snapshot
-    assert shared.rows() == keys_of(1, 2)
+    assert plain.rows() == keys_of(1, 2)
 
 
 def test_files_that_a_snapshot_names_again_stay(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,16 +263,16 @@ def test_files_that_a_snapshot_names_again_stay(shared: Shared, monkeypatch: pyt
     assert shared.view() == [*((key, 1) for key in "abcd"), *keys_of(1, 2, 3)]
 
 
-def test_foreign_files_are_corrected_by_the_next_snapshot(shared: Shared) -> None:
+def test_foreign_files_are_corrected_by_the_next_snapshot(plain: Shared) -> None:
     for seq in (1, 2):
-        shared.batch(seq)
-        shared.catch_up()
-    opened(shared.table()).optimize.compact()
-    shared.batch(3)
-    snapshot = maintenance.compact_state(shared.app, shared.stream).snapshot
-    shared.catch_up()
-    assert shared.named() == [snapshot]
-    assert shared.rows() == keys_of(1, 2, 3)
+        plain.batch(seq)
+        plain.catch_up()
+    opened(delta_table(plain.lake.store, plain.table().folder)).optimize.compact()
+    plain.batch(3)
+    snapshot = maintenance.compact_state(plain.app, plain.stream).snapshot
+    plain.catch_up()
+    assert plain.named() == [snapshot]
+    assert plain.rows() == keys_of(1, 2, 3)
 
 
 # cleaning
@@ -236,7 +287,7 @@ def test_tables_drop_files_before_their_removal(shared: Shared) -> None:
     assert len(shared.clean(days=2).names) == 3
     assert shared.missing() == []
     assert shared.view() == keys_of(1, 2, 3)
-    assert len(values_of(shared.table("outbox"), "key")) == 3
+    assert len(shared.values("outbox", "key")) == 3
 
 
 def test_table_that_lags_keeps_its_files(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +299,7 @@ def test_table_that_lags_keeps_its_files(shared: Shared, monkeypatch: pytest.Mon
     before = shared.names()
     monkeypatch.setattr(failpoints, "_hits", Counter())
     monkeypatch.setenv("TIDEGATE_FAILPOINTS", "tables.read=lose")
-    with pytest.raises(LakeUnavailable):
+    with pytest.raises(Transient):
         shared.clean(days=2)
     assert shared.names() == before
     monkeypatch.delenv("TIDEGATE_FAILPOINTS")
@@ -268,23 +319,23 @@ def test_lost_table_is_rebuilt_from_kept_state(shared: Shared) -> None:
     assert shared.numbers() == (3, 2)
 
 
-def test_late_batch_of_expired_state_adds_nothing(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_batch_of_expired_state_adds_nothing(plain: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has looked at a table that lacked all; meanwhile others made it from a snapshot."""
     for seq in (1, 2):
-        shared.batch(seq)
-    write = SharedTable._write
+        plain.batch(seq)
+    write = SharedDeltaTable.write
 
-    def late(self: SharedTable, *arguments: Any) -> None:
-        monkeypatch.setattr(SharedTable, "_write", write)
-        maintenance.compact_state(shared.app, shared.stream)
-        shared.clean(days=40)
-        shared.clean(days=2)
+    def late(self: SharedDeltaTable, *arguments: Any) -> None:
+        monkeypatch.setattr(SharedDeltaTable, "write", write)
+        maintenance.compact_state(plain.app, plain.stream)
+        plain.clean(days=40)
+        plain.clean(days=2)
         write(self, *arguments)
 
-    monkeypatch.setattr(SharedTable, "_write", late)
-    shared.catch_up()
-    assert shared.missing() == []
-    assert shared.rows() == keys_of(1, 2)
+    monkeypatch.setattr(SharedDeltaTable, "write", late)
+    plain.catch_up()
+    assert plain.missing() == []
+    assert plain.rows() == keys_of(1, 2)
 
 
 # what is not the stream's
@@ -308,31 +359,29 @@ def test_table_ahead_of_the_ledger_is_fenced(shared: Shared, monkeypatch: pytest
         shared.catch_up()
 
 
-def test_overtaken_catch_up_reads_the_ledger_again(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
-    shared.batch(1)
-    shared.catch_up()
+def test_overtaken_catch_up_reads_the_ledger_again(plain: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.batch(1)
+    plain.catch_up()
     committed = LedgerReader.committed
 
     def overtaken(*arguments: Any) -> list[tuple[int, ManifestRef]]:
         monkeypatch.setattr(LedgerReader, "committed", committed)
         entries = committed(*arguments)
         for seq in (2, 3):
-            shared.batch(seq)
-        shared.catch_up()
+            plain.batch(seq)
+        plain.catch_up()
         return entries
 
     monkeypatch.setattr(LedgerReader, "committed", overtaken)
-    shared.catch_up()
-    assert shared.rows() == keys_of(1, 2, 3)
+    plain.catch_up()
+    assert plain.rows() == keys_of(1, 2, 3)
 
 
-def test_unreleased_lake_format_is_refused_first(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreleased_lake_format_is_refused_first(plain: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({"key": ["k"], "attempt": ["a1"]})
-    write_deltalake(shared.lake.store.uri(shared.table().folder), rows, partition_by=["attempt"])
-    lease = shared.app.ledger.acquire(shared.stream, "run-1")
-    lease.add_plan(shared.planned(1))
-    started: list[str] = []
-    opens: Callable[[int], Any] = lambda _: started.append("session")  # noqa: E731
+    write_deltalake(plain.lake.store.uri(plain.table().folder), rows, partition_by=["attempt"])
+    settings = replace(plain.app.settings, connections={"TIDEGATE_KAFKA": "localhost:1"})
+    app = replace(plain.app, settings=settings)
     with pytest.raises(LakeDamaged, match=r"before the first release\..* Set TIDEGATE_LAKE to a new place\."):
-        compute_batch(shared.app, shared.planned(1), "run-1", opens)
-    assert started == []
+        plan_batch(app, plain.pipeline, Trigger("run-1", 1_000))
+    assert app.ledger.last_planned(plain.stream) is None

@@ -51,8 +51,10 @@ def state_rows(updated: Iterable[tuple[str, int]], live: bool = True) -> pa.Tabl
 class Aged(Committed):
     """Each batch changes the state of one key, `k<seq>`, in the stage STAGE."""
 
-    def __init__(self, folder: Path, sinks: str = "  - {kind: table}", ledger: str = "") -> None:
-        super().__init__(folder, sinks, ledger=ledger)
+    def __init__(
+        self, folder: Path, sinks: str = "  - {kind: table}", ledger: str = "", **options: str
+    ) -> None:
+        super().__init__(folder, sinks, ledger=ledger, **options)
         self.now = NOW
         self.app.ledger._now = lambda: self.now
         self.lake = self.app.lake(self.stream)

@@ -56,6 +56,7 @@ class Committed:
         ledger: str = "",
         http: str = "",
         iceberg: str = "",
+        tables: str = "",
     ) -> None:
         self.folder = folder
         self.file = folder / "pipelines" / "visitors.yaml"
@@ -77,6 +78,7 @@ class Committed:
                     "TIDEGATE_KAFKA": kafka,
                     "TIDEGATE_HTTP": http,
                     "TIDEGATE_ICEBERG": iceberg,
+                    "TIDEGATE_TABLES": tables,
                 }.items()
                 if value
             },

@@ -79,7 +79,7 @@ def test_only_due_state_is_compacted_by_default(aged: Aged, monkeypatch: pytest.
 
 def test_tables_are_brought_to_the_snapshot(aged: Aged) -> None:
     done = compacted(aged, "visitors")
-    table = opened(shared_table(aged.lake, "state", STAGE))
+    table = opened(shared_table(aged.app, aged.stream, "state", STAGE))
     assert {uri.split("/")[-2] for uri in table.file_uris()} == {done["snapshot"]}
 
 

@@ -137,7 +137,7 @@ def test_snapshot_after_every_batch_changes_no_emission(world: World, name: str)
 
 def viewed(world: World, stream: Stream, by_place: bool) -> list[tuple[Any, ...]]:
     """The state as others see it: key, window and batch of each entry."""
-    table = shared_table(world.app.lake(stream), "state", "out")
+    table = shared_table(world.app, stream, "state", "out")
     view = newest_rows_sql(scan(table), by_place)
     return sorted(duck(f"SELECT key, window_start, updated_seq FROM ({view})"), key=str)
 

@@ -11,11 +11,11 @@ from sqlalchemy import make_url
 
 from tests.certificates import Authority
 from tests.secured import CANARY
+from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.registry_config import RegistryConfig
 from tidegate.model.connection import Connection
 from tidegate.sinks.http.config import HttpConfig
-from tidegate.sinks.iceberg.catalog import CatalogConfig
 
 pytestmark = pytest.mark.airflow
 

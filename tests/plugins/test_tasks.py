@@ -66,4 +66,4 @@ def test_clean_task_updates_tables_and_survives_a_stream(
     aged.app.ledger.acquire(plan.stream, "test").add_plan(plan)
     with pytest.raises(AirflowFailException, match="was not made by tidegate"):
         tasks.clean()
-    assert opened(shared_table(aged.lake, "state", STAGE)).file_uris()
+    assert opened(shared_table(aged.app, aged.stream, "state", STAGE)).file_uris()

@@ -31,8 +31,8 @@ from tidegate.errors import Fenced, Transient
 from tidegate.ledger import Attempt
 from tidegate.spark.session import open_session
 from tidegate.storage import attempt_name
+from tidegate.storage.delta_tables import SharedDeltaTable
 from tidegate.storage.manifest import Kind
-from tidegate.storage.tables import SharedTable
 
 TABLES: tuple[tuple[Kind, str], ...] = (
     *(("state", "changes"), ("state", "closings")),
@@ -155,15 +155,15 @@ def _late_table_writers(world: World) -> Iterator[list[str]]:
     """Whoever writes to a table's log has been overtaken by another between its look and its write. Gives the
     tables' folders."""
     late: list[str] = []
-    write = SharedTable._write
+    write = SharedDeltaTable.write
 
-    def overtaken(table: SharedTable, *arguments: Any) -> None:
+    def overtaken(table: SharedDeltaTable, *arguments: Any) -> None:
         if table.folder not in late:
             late.append(table.folder)
             catch_up_tables(world.app, world.stream, [world.pipeline])
         write(table, *arguments)
 
-    with patch.object(SharedTable, "_write", overtaken):
+    with patch.object(SharedDeltaTable, "write", overtaken):
         yield late
 
 

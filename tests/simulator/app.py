@@ -222,7 +222,7 @@ REPLACED: dict[str, Any] = _MADE_ONCE | {
     "tidegate.failpoints.os": _NO_FAILPOINTS,
     "tidegate.storage.layout.uuid4": _attempt_id,
     "tidegate.ledger.planned.read_compiled": lambda *arguments: grammar.read_compiled(*arguments),
-    "tidegate.batch.compute.check_tables": lambda *_: None,
+    "tidegate.batch.plan.check_tables": lambda *_: None,
     "tidegate.quarantine.resolve.uuid4": _attempt_id,
     "tidegate.quarantine.resolve.written_resolution": replays.written_resolution,
     "tidegate.quarantine.replay.written_resolution": replays.written_resolution,

@@ -261,7 +261,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
     ):
         line = Line(tmp_path)
         stack.enter_context(
-            patch("tidegate.app.tables.shared_table", lambda _, kind, stage: line.tables[kind, stage])
+            patch("tidegate.app.tables.shared_table", lambda _, __, kind, stage: line.tables[kind, stage])
         )
         event.listen(line.engine, "connect", lambda driver, _: driver.execute("PRAGMA synchronous=OFF"))
         line.engine.dispose()  # nothing of this is to survive a loss of power

@@ -15,6 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from tests.storage.files_for_tests import SCHEMA, row
 from tidegate.storage.datafile import RowWriter
+from tidegate.storage.delta_tables import SharedDeltaTable
 from tidegate.storage.layout import files_folder
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import STATE_COLUMNS
@@ -38,11 +39,11 @@ VALUES: dict[str, tuple[pa.DataType, Any]] = {
 }
 
 
-def shared_table(store: Store, folder: str = FOLDER) -> SharedTable:
-    return SharedTable(store, folder, STATE_COLUMNS)
+def shared_table(store: Store, folder: str = FOLDER) -> SharedDeltaTable:
+    return SharedDeltaTable(store, folder, STATE_COLUMNS)
 
 
-def opened(table: SharedTable) -> DeltaTable:
+def opened(table: SharedDeltaTable) -> DeltaTable:
     return DeltaTable(table.store.uri(table.folder), storage_options=table.store.delta_options)
 
 
@@ -166,11 +167,11 @@ def duck(query: str) -> list[tuple[Any, ...]]:
         return connection.execute(query).fetchall()
 
 
-def scan(table: SharedTable) -> str:
+def scan(table: SharedDeltaTable) -> str:
     return f"delta_scan('{table.store.uri(table.folder)}')"
 
 
-def values_of(table: SharedTable, *columns: str) -> list[tuple[Any, ...]]:
+def values_of(table: SharedDeltaTable, *columns: str) -> list[tuple[Any, ...]]:
     """The columns of all rows, by three readers."""
     names = ", ".join(columns)
     by_arrow = opened(table).to_pyarrow_table(columns=list(columns))

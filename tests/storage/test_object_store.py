@@ -27,11 +27,12 @@ from tidegate.spark.lookups import DeltaVersion
 from tidegate.storage.compaction import FoldRule, SnapshotTarget, compact
 from tidegate.storage.datafile import open_data, verify
 from tidegate.storage.delta import open_table, puts_if_absent, storage_options
+from tidegate.storage.delta_tables import SharedDeltaTable
 from tidegate.storage.layout import snapshot_name
 from tidegate.storage.manifest import DataFile, read_manifest, write_manifest
 from tidegate.storage.state import StateReader
 from tidegate.storage.store import Store
-from tidegate.storage.tables import SharedTable, TableChange
+from tidegate.storage.tables import TableChange
 
 pytestmark = pytest.mark.process
 
@@ -53,11 +54,11 @@ def store(server: S3Server) -> Store:
 
 
 @pytest.fixture
-def table(store: Store) -> SharedTable:
+def table(store: Store) -> SharedDeltaTable:
     return shared_table(store)
 
 
-def numbers(table: SharedTable) -> list[int]:
+def numbers(table: SharedDeltaTable) -> list[int]:
     return sorted(opened(table).to_pyarrow_table(columns=["hash"])["hash"].to_pylist())
 
 
@@ -122,7 +123,7 @@ def test_file_is_opened_by_reading_its_footer_once(store: Store, server: S3Serve
     assert (sizes.met, reads.met) == (1, 1)
 
 
-def test_concurrent_readers_catch_tables_up_once(table: SharedTable) -> None:
+def test_concurrent_readers_catch_tables_up_once(table: SharedDeltaTable) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: catch_up(table, changes), range(4)))
@@ -130,18 +131,18 @@ def test_concurrent_readers_catch_tables_up_once(table: SharedTable) -> None:
     assert number(table) == 3
 
 
-def test_a_stale_writer_loses(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_writer_loses(table: SharedDeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     catch_up(table, [batch(table, 1)])
     second, third = batch(table, 2), batch(table, 3)
-    write_change = SharedTable._write
+    write_change = SharedDeltaTable.write
 
-    def late(self: SharedTable, *arguments: object) -> None:
-        monkeypatch.setattr(SharedTable, "_write", write_change)
+    def late(self: SharedDeltaTable, *arguments: object) -> None:
+        monkeypatch.setattr(SharedDeltaTable, "write", write_change)
         removed = {file.path: file.bytes for file in second.added}
         catch_up(table, [second, TableChange({APPLICATION: 3}, third.added, removed)])
         write_change(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SharedTable, "_write", late)
+    monkeypatch.setattr(SharedDeltaTable, "write", late)
     catch_up(table, [second])
     assert numbers(table) == [1, 3]
 
@@ -160,7 +161,7 @@ def test_failed_request_is_repeated(
 
 @pytest.mark.parametrize("kind", ["fail", "stall", "lose"])
 def test_failed_table_creation_creates_one_table(
-    table: SharedTable, server: S3Server, kind: FaultKind
+    table: SharedDeltaTable, server: S3Server, kind: FaultKind
 ) -> None:
     fault = server.fault(kind, "PUT", "_delta_log/00000000000000000000.json")
     with suppress(LakeUnavailable):
@@ -181,7 +182,7 @@ def test_late_conditional_put_overwrites_nothing(store: Store, server: S3Server)
     assert store.read("a/b") == b"second"
 
 
-def test_late_table_commit_exists_once(table: SharedTable, server: S3Server) -> None:
+def test_late_table_commit_exists_once(table: SharedDeltaTable, server: S3Server) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
     catch_up(table, changes[:1])
     fault = server.fault("late", "PUT", "_delta_log/00000000000000000003.json")
@@ -245,7 +246,7 @@ def test_a_row_group_is_read_in_few_requests(store: Store, server: S3Server) -> 
 
 @pytest.mark.parametrize("kind", ["fail", "stall", "lose"])
 def test_a_commit_that_goes_wrong_is_there_once(
-    table: SharedTable, server: S3Server, kind: FaultKind
+    table: SharedDeltaTable, server: S3Server, kind: FaultKind
 ) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
     catch_up(table, changes[:1])
@@ -258,7 +259,7 @@ def test_a_commit_that_goes_wrong_is_there_once(
     assert opened(table).version() == 4  # the first one's columns are added first
 
 
-def test_unanswering_table_store_is_typed_and_caught_up(table: SharedTable, server: S3Server) -> None:
+def test_unanswering_table_store_is_typed_and_caught_up(table: SharedDeltaTable, server: S3Server) -> None:
     changes = [batch(table, seq) for seq in (1, 2)]
     catch_up(table, changes[:1])
     fault = server.fault("fail", "PUT", "_delta_log", times=100)

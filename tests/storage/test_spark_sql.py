@@ -34,8 +34,9 @@ from tests.storage.tables_for_tests import (
     shared_table,
     written,
 )
+from tidegate.storage.delta_tables import SharedDeltaTable
 from tidegate.storage.store import Store
-from tidegate.storage.tables import SharedTable, newest_rows_sql
+from tidegate.storage.tables import newest_rows_sql
 from tidegate_dev.jars import ensure_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -43,22 +44,22 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 Rows = list[dict[str, Any]]
 
 
-def _put_an_attempt_that_is_not_committed(table: SharedTable) -> None:
+def _put_an_attempt_that_is_not_committed(table: SharedDeltaTable) -> None:
     written(table, "attempt-9", [row(9, 9)])
     catch_up(table, [batch(table, 1), batch(table, 2)])
 
 
-def _put_so_many_batches_that_there_is_a_checkpoint(table: SharedTable) -> None:
+def _put_so_many_batches_that_there_is_a_checkpoint(table: SharedDeltaTable) -> None:
     catch_up(table, [batch(table, seq) for seq in range(1, 32)])
 
 
-def _put_values_of_every_type(table: SharedTable) -> None:
+def _put_values_of_every_type(table: SharedDeltaTable) -> None:
     schema = pa.schema([pa.field("value", pa.struct([pa.field(name, VALUES[name][0]) for name in VALUES]))])
     rows = [{"value": {name: VALUES[name][1] for name in VALUES}}]
     catch_up(table, [change_of(1, written(table, "a1", rows, schema))])
 
 
-TABLES: dict[str, tuple[Callable[[SharedTable], object], str]] = {
+TABLES: dict[str, tuple[Callable[[SharedDeltaTable], object], str]] = {
     "uncommitted": (
         _put_an_attempt_that_is_not_committed,
         "SELECT hash, updated_seq FROM {table} ORDER BY hash",

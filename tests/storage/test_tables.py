@@ -38,26 +38,27 @@ from tests.storage.tables_for_tests import (
     written,
 )
 from tidegate.errors import LakeDamaged, LakeUnavailable, SchemaChanged
+from tidegate.storage.delta_tables import DeltaVersion, SharedDeltaTable
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.store import Store
-from tidegate.storage.tables import SharedTable, TableChange, TableVersion, newest_rows_sql
+from tidegate.storage.tables import TableChange, newest_rows_sql
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> SharedTable:
+def table(tmp_path: Path) -> SharedDeltaTable:
     return shared_table(Store(str(tmp_path / "a lake")))
 
 
-def rows_of(table: SharedTable) -> list[tuple[Any, ...]]:
+def rows_of(table: SharedDeltaTable) -> list[tuple[Any, ...]]:
     """(hash, updated_seq) of all rows."""
     return values_of(table, "hash", "updated_seq")
 
 
-def operations(table: SharedTable) -> list[str]:
+def operations(table: SharedDeltaTable) -> list[str]:
     return [commit["operation"] for commit in reversed(opened(table).history())]
 
 
-def test_plain_reader_sees_committed_rows_only(table: SharedTable) -> None:
+def test_plain_reader_sees_committed_rows_only(table: SharedDeltaTable) -> None:
     changes = [batch(table, seq) for seq in (1, 2)]
     written(table, "attempt-9", [row(9, 9)])
     catch_up(table, changes)
@@ -65,14 +66,14 @@ def test_plain_reader_sees_committed_rows_only(table: SharedTable) -> None:
     assert number(table) == 2
 
 
-def test_empty_table_has_the_columns_of_stages(table: SharedTable) -> None:
+def test_empty_table_has_the_columns_of_stages(table: SharedDeltaTable) -> None:
     catch_up(table, [])
     assert number(table) == 0
     assert duck(f"SELECT * FROM ({newest_rows_sql(scan(table), by_place=True)})") == []
     assert pa.schema(opened(table).schema().to_arrow()) == table.columns
 
 
-def test_applied_changes_are_not_repeated(table: SharedTable) -> None:
+def test_applied_changes_are_not_repeated(table: SharedDeltaTable) -> None:
     changes = [batch(table, seq) for seq in (1, 2, 3)]
     catch_up(table, changes[:2])
     catch_up(table, changes)
@@ -80,7 +81,9 @@ def test_applied_changes_are_not_repeated(table: SharedTable) -> None:
     assert operations(table) == ["CREATE TABLE", "ADD COLUMN", "WRITE", "WRITE", "WRITE"]
 
 
-def test_the_log_entry_of_a_change_is_flushed(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_entry_of_a_change_is_flushed(
+    table: SharedDeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changes, flushed = [batch(table, seq) for seq in (1, 2)], list[Path]()
     monkeypatch.setattr("tidegate.storage.store._flush_place", flushed.append)
     catch_up(table, changes)
@@ -88,17 +91,17 @@ def test_the_log_entry_of_a_change_is_flushed(table: SharedTable, monkeypatch: p
     assert {*log.glob("*.json"), log} <= set(flushed)
 
 
-def test_a_change_without_files_is_a_number(table: SharedTable) -> None:
+def test_a_change_without_files_is_a_number(table: SharedDeltaTable) -> None:
     catch_up(table, [batch(table, 1), TableChange({APPLICATION: 40})])
     assert (number(table), rows_of(table)) == (40, [(1, 1)])
 
 
-def test_two_applications_count_for_themselves(table: SharedTable) -> None:
+def test_two_applications_count_for_themselves(table: SharedDeltaTable) -> None:
     catch_up(table, [batch(table, 5), batch(table, 1, application="other")])
     assert (number(table), number(table, "other")) == (5, 1)
 
 
-def test_checkpoints_know_how_far_the_table_is(table: SharedTable) -> None:
+def test_checkpoints_know_how_far_the_table_is(table: SharedDeltaTable) -> None:
     change = batch(table, 30)
     catch_up(table, [*(TableChange({APPLICATION: seq}) for seq in range(1, 30)), change])
     log = [file.path for file in table.store.listed(f"{table.folder}/_delta_log")]
@@ -107,7 +110,7 @@ def test_checkpoints_know_how_far_the_table_is(table: SharedTable) -> None:
     assert (number(table), rows_of(table)) == (30, [(30, 30)])
 
 
-def test_concurrent_catch_ups_add_each_change_once(table: SharedTable) -> None:
+def test_concurrent_catch_ups_add_each_change_once(table: SharedDeltaTable) -> None:
     changes = [batch(table, seq) for seq in range(1, 6)]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda _: catch_up(table, changes), range(6)))
@@ -115,7 +118,7 @@ def test_concurrent_catch_ups_add_each_change_once(table: SharedTable) -> None:
     assert operations(table) == ["CREATE TABLE", "ADD COLUMN", *["WRITE"] * 5]
 
 
-def test_concurrent_widening_adds_no_change_twice(table: SharedTable) -> None:
+def test_concurrent_widening_adds_no_change_twice(table: SharedDeltaTable) -> None:
     newer = written(table, "attempt-2", [row(2, 2) | {"value": {"n": 2, "more": "x"}, "bytes": 7}], WIDER)
     changes = [batch(table, 1), change_of(2, newer), batch(table, 3)]
     catch_up(table, changes[:1])
@@ -124,44 +127,44 @@ def test_concurrent_widening_adds_no_change_twice(table: SharedTable) -> None:
     assert rows_of(table) == [(1, 1), (2, 2), (3, 3)]
 
 
-def test_one_that_is_late_changes_nothing(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_late_changes_nothing(table: SharedDeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has looked, and then sleeps until others have gone on, and removed what it would add."""
     first, second = batch(table, 1), batch(table, 2)
     catch_up(table, [batch(table, 9, application="earlier")])
-    write = SharedTable._write
+    write = SharedDeltaTable.write
 
-    def late(self: SharedTable, *arguments: Any) -> None:
-        monkeypatch.setattr(SharedTable, "_write", write)
+    def late(self: SharedDeltaTable, *arguments: Any) -> None:
+        monkeypatch.setattr(SharedDeltaTable, "write", write)
         removed = {file.path: file.bytes for file in first.added}
         catch_up(table, [first, second, TableChange({APPLICATION: 3}, removed=removed)])
         write(self, *arguments)
 
-    monkeypatch.setattr(SharedTable, "_write", late)
+    monkeypatch.setattr(SharedDeltaTable, "write", late)
     catch_up(table, [first])
     assert rows_of(table) == [(2, 2), (9, 9)]
 
 
 def test_adding_columns_looks_again_before_adding_files(
-    table: SharedTable, monkeypatch: pytest.MonkeyPatch
+    table: SharedDeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Adding columns brings it to the newest version: Delta would not refuse what others did by then."""
     change = batch(table, 1)
-    requested = SharedTable._requested
+    requested = SharedDeltaTable.requested
 
-    def overtaken(self: SharedTable, *arguments: Any) -> Any:
-        monkeypatch.setattr(SharedTable, "_requested", requested)
+    def overtaken(self: SharedDeltaTable, *arguments: Any) -> Any:
+        monkeypatch.setattr(SharedDeltaTable, "requested", requested)
         catch_up(table, [TableChange({APPLICATION: 1})])
         return requested(self, *arguments)
 
     catch_up(table, [])
-    monkeypatch.setattr(SharedTable, "_requested", overtaken)
+    monkeypatch.setattr(SharedDeltaTable, "requested", overtaken)
     catch_up(table, [change])
     assert rows_of(table) == []
 
 
 @pytest.mark.parametrize("error", [OSError("no answer"), DeltaError("no answer")])
 def test_change_with_a_lost_answer_exists_once(
-    table: SharedTable, monkeypatch: pytest.MonkeyPatch, error: Exception
+    table: SharedDeltaTable, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     commit = DeltaTable.create_write_transaction
 
@@ -177,7 +180,7 @@ def test_change_with_a_lost_answer_exists_once(
 
 
 def test_failed_change_is_typed_and_applied_later(
-    table: SharedTable, monkeypatch: pytest.MonkeyPatch
+    table: SharedDeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = batch(table, 1)
 
@@ -192,12 +195,12 @@ def test_failed_change_is_typed_and_applied_later(
     assert rows_of(table) == [(1, 1)]
 
 
-def test_change_that_always_conflicts_ends_in_error(table: SharedTable) -> None:
+def test_change_that_always_conflicts_ends_in_error(table: SharedDeltaTable) -> None:
     with pytest.raises(LakeUnavailable, match="is not kept"):
         table.catch_up(lambda _: TableChange({APPLICATION: 1}))
 
 
-def test_snapshot_replaces_the_files_it_folded(table: SharedTable) -> None:
+def test_snapshot_replaces_the_files_it_folded(table: SharedDeltaTable) -> None:
     changes = [batch(table, 1, 1, 2), batch(table, 2, 2, 3), batch(table, 3)]
     folded = written(table, "snapshot-2", [row(1, 1), row(2, 2), row(3, 2)])
     replaced = {file.path: file.bytes for change in changes[:2] for file in change.added}
@@ -206,15 +209,15 @@ def test_snapshot_replaces_the_files_it_folded(table: SharedTable) -> None:
     assert (number(table), number(table, "snapshots")) == (3, 2)
 
 
-def test_version_files_have_the_manifest_paths(table: SharedTable) -> None:
+def test_version_files_have_the_manifest_paths(table: SharedDeltaTable) -> None:
     change = batch(table, 1)
     other = written(table, "a name that needs escapes %41", [row(2, 2)])
     catch_up(table, [change, change_of(2, other)])
     expected = {file.path: file.bytes for file in (*change.added, other)}
-    assert TableVersion(table.folder, opened(table)).files() == expected
+    assert DeltaVersion(table, opened(table)).files() == expected
 
 
-def test_a_file_outside_of_the_table_is_refused(table: SharedTable) -> None:
+def test_a_file_outside_of_the_table_is_refused(table: SharedDeltaTable) -> None:
     file = replace(written(table, "a1", [row(1, 1)]))
     elsewhere = replace(file, path=f"elsewhere/{file.path}")
     table.store.write(elsewhere.path, table.store.read(file.path))
@@ -222,14 +225,14 @@ def test_a_file_outside_of_the_table_is_refused(table: SharedTable) -> None:
         catch_up(table, [change_of(1, elsewhere)])
 
 
-def test_a_file_that_is_missing_is_never_named(table: SharedTable) -> None:
+def test_a_file_that_is_missing_is_never_named(table: SharedDeltaTable) -> None:
     missing = DataFile("state", "s", f"{table.folder}/_files/a1/0.parquet", 1, 1, "", 1, "")
     with pytest.raises(LakeDamaged, match="lacks the file"):
         catch_up(table, [change_of(1, missing)])
     assert number(table) == 0
 
 
-def test_vacuum_keeps_files_of_uncommitted_batches(table: SharedTable) -> None:
+def test_vacuum_keeps_files_of_uncommitted_batches(table: SharedDeltaTable) -> None:
     catch_up(table, [batch(table, 1)])
     pending = batch(table, 2)
     for full in (True, False):
@@ -238,7 +241,7 @@ def test_vacuum_keeps_files_of_uncommitted_batches(table: SharedTable) -> None:
     assert rows_of(table) == [(1, 1), (2, 2)]
 
 
-def test_vacuum_keeps_files_a_snapshot_replaced(table: SharedTable) -> None:
+def test_vacuum_keeps_files_a_snapshot_replaced(table: SharedDeltaTable) -> None:
     """Somebody may read the state as of that batch."""
     change = batch(table, 1)
     removed = {file.path: file.bytes for file in change.added}
@@ -248,7 +251,7 @@ def test_vacuum_keeps_files_a_snapshot_replaced(table: SharedTable) -> None:
     assert [file.path for file in table.store.listed(f"{table.folder}/_files")] == list(removed)
 
 
-def test_edit_adds_columns_as_null_to_older_rows(table: SharedTable) -> None:
+def test_edit_adds_columns_as_null_to_older_rows(table: SharedDeltaTable) -> None:
     put_wider_rows(table)
     catch_up(table, [batch(table, 3)])
     assert rows_of(table) == [(1, 1), (2, 2), (3, 3)]
@@ -268,7 +271,7 @@ def test_fields_are_added_inside_of_lists_and_maps(tmp_path: Path) -> None:
     assert duck(query) == [(None, None), (2, 2)]
 
 
-def test_edit_widens_columns_of_older_rows(table: SharedTable) -> None:
+def test_edit_widens_columns_of_older_rows(table: SharedDeltaTable) -> None:
     put_widened_rows(table)
     rows = opened(table).to_pyarrow_table(columns=["hash", "value"]).sort_by("hash")
     assert rows["value"].to_pylist() == WIDENED
@@ -280,7 +283,7 @@ def test_edit_widens_columns_of_older_rows(table: SharedTable) -> None:
     assert duck(f"SELECT hash FROM {scan(table)} WHERE value.n > 1") == [(2,)]
 
 
-def test_narrower_file_can_follow_wider_ones(table: SharedTable) -> None:
+def test_narrower_file_can_follow_wider_ones(table: SharedDeltaTable) -> None:
     """Add a narrower file, such as that of a batch that was planned before the edit, to a table that is
     made anew.
     """
@@ -292,7 +295,7 @@ def test_narrower_file_can_follow_wider_ones(table: SharedTable) -> None:
     assert duck(f"SELECT hash, value.n FROM {scan(table)} ORDER BY hash") == [(1, 1), (2, 2**40), (3, 1)]
 
 
-def test_widening_keeps_other_table_properties(table: SharedTable) -> None:
+def test_widening_keeps_other_table_properties(table: SharedDeltaTable) -> None:
     catch_up(table, [])
     before = opened(table)
     put_widened_rows(table)
@@ -305,24 +308,26 @@ def test_widening_keeps_other_table_properties(table: SharedTable) -> None:
     assert number(table) == 2
 
 
-def test_concurrent_widening_adds_files_once(table: SharedTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    widen = SharedTable._widen
+def test_concurrent_widening_adds_files_once(
+    table: SharedDeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widen = SharedDeltaTable.widen
 
-    def overtaken(self: SharedTable, *arguments: Any) -> None:
-        monkeypatch.setattr(SharedTable, "_widen", widen)
+    def overtaken(self: SharedDeltaTable, *arguments: Any) -> None:
+        monkeypatch.setattr(SharedDeltaTable, "widen", widen)
         put_widened_rows(shared_table(table.store))
         widen(self, *arguments)
 
     schema = pa.schema([pa.field("hash", pa.int64()), pa.field("value", NARROW)])
     first = written(table, "attempt-1", [{"hash": 1, "value": NARROW_ROW}], schema)
     catch_up(table, [change_of(1, first)])
-    monkeypatch.setattr(SharedTable, "_widen", overtaken)
+    monkeypatch.setattr(SharedDeltaTable, "widen", overtaken)
     put_widened_rows(table)
     assert duck(f"SELECT hash, value.n FROM {scan(table)} ORDER BY hash") == [(1, 1), (2, 2**40)]
 
 
 def test_columns_are_wider_although_the_answer_was_lost(
-    table: SharedTable, monkeypatch: pytest.MonkeyPatch
+    table: SharedDeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catch_up(table, [batch(table, 1)])
     wider = SCHEMA.set(
@@ -340,7 +345,7 @@ def test_columns_are_wider_although_the_answer_was_lost(
     ]
 
 
-def test_column_of_another_type_is_refused(table: SharedTable) -> None:
+def test_column_of_another_type_is_refused(table: SharedDeltaTable) -> None:
     value = pa.field("value", pa.struct([pa.field("n", pa.string())]))
     schema = SCHEMA.set(SCHEMA.get_field_index("value"), value)
     catch_up(table, [batch(table, 1)])
@@ -349,7 +354,7 @@ def test_column_of_another_type_is_refused(table: SharedTable) -> None:
     assert rows_of(table) == [(1, 1)]
 
 
-def test_unreleased_table_format_is_refused(table: SharedTable) -> None:
+def test_unreleased_table_format_is_refused(table: SharedDeltaTable) -> None:
     rows = pa.table({"key": ["k"], "attempt": ["a1"]})
     write_deltalake(table.store.uri(table.folder), rows, partition_by=["attempt"])
     for use in (table.check, lambda: catch_up(table, [])):
@@ -362,7 +367,7 @@ def test_unreleased_table_format_is_refused(table: SharedTable) -> None:
     [({}, "was not made by tidegate"), ({"tidegate.format": "2"}, "has format 2")],
 )
 def test_a_table_of_another_format_is_refused(
-    table: SharedTable, configuration: dict[str, str | None], message: str
+    table: SharedDeltaTable, configuration: dict[str, str | None], message: str
 ) -> None:
     schema = Schema.from_arrow(SCHEMA)
     options: dict[str, Any] = {"configuration": configuration, "raise_if_key_not_exists": False}
@@ -371,12 +376,12 @@ def test_a_table_of_another_format_is_refused(
         catch_up(table, [batch(table, 1)])
 
 
-def test_missing_table_is_not_refused(table: SharedTable) -> None:
+def test_missing_table_is_not_refused(table: SharedDeltaTable) -> None:
     table.check()
     assert table.store.listed("") == []
 
 
-def test_readers_can_skip_files_by_their_hashes(table: SharedTable) -> None:
+def test_readers_can_skip_files_by_their_hashes(table: SharedDeltaTable) -> None:
     catch_up(table, [batch(table, 1, -5, 2**60)])
     log = table.store.read(f"{table.folder}/_delta_log/{opened(table).version():020}.json").decode()
     (added,) = (json.loads(line)["add"] for line in log.splitlines() if '"add"' in line)
@@ -385,7 +390,7 @@ def test_readers_can_skip_files_by_their_hashes(table: SharedTable) -> None:
     assert statistics["maxValues"] == {"hash": 2**60}
 
 
-def test_view_gives_one_row_per_live_entry(table: SharedTable) -> None:
+def test_view_gives_one_row_per_live_entry(table: SharedDeltaTable) -> None:
     expected = put_several_rows_of_an_entry(table)
     columns = "hash, window_start, updated_seq"
     assert sorted(duck(f"SELECT {columns} FROM ({newest_rows_sql(scan(table))})"), key=str) == expected

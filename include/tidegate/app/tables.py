@@ -1,27 +1,29 @@
-"""Bring the Delta tables for other engines up to the head. This needs no lease.
+"""Bring the tables for other engines up to the head. This needs no lease.
 
-State and outbox of each stage are a Delta table. The table's log has the progress: the number of a batch is
-in the same Delta transaction as its files, and a snapshot's with the snapshot's files. A table that lacks
-batches gets them from the next process that publishes or cleans.
+State and outbox of each stage are a table, in the format that TIDEGATE_TABLES names. The table's log has the
+progress: the number of a batch is in the same commit as its files, and a snapshot's with the snapshot's
+files. A table that lacks batches gets them from the next process that publishes or cleans.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from tidegate.app.lease import claim_folder
 from tidegate.app.root import App
 from tidegate.errors import SINK_IS_AHEAD, Fenced
-from tidegate.ledger import ManifestRef, Snapshot, Stream
+from tidegate.ledger import Attempt, ManifestRef, Plan, Snapshot, Stream
 from tidegate.model.kernel_stages import state_stages
 from tidegate.model.pipeline import Pipeline
-from tidegate.storage import DataFile, Lake, Manifest
+from tidegate.settings import Settings
+from tidegate.storage import DataFile, Manifest
 from tidegate.storage.datafile import verify
+from tidegate.storage.delta_tables import DeltaFormat
 from tidegate.storage.manifest import Kind
-from tidegate.storage.schema import SHARED_COLUMNS, STATE_COLUMNS
-from tidegate.storage.tables import SharedTable, TableChange, TableVersion
+from tidegate.storage.tables import SharedTable, TableChange, TableFormat, TableVersion
 
 MOST_WITHOUT_FILES = 16
 """After so many batches without files for a table, the table gets only the number of the last one. Without a
@@ -29,17 +31,12 @@ limit, every later process would read the manifests of all of these batches agai
 
 
 def batches_of(stream: Stream) -> str:
-    """Return the application whose transaction number in a table is the last batch whose files the table has.
-
-    Delta keeps one number per application in its log (`txn`).
-    """
+    """Return the application whose number in a table is the last batch whose files the table has."""
     return str(stream)
 
 
 def snapshots_of(stream: Stream) -> str:
-    """Return the application whose transaction number is the last snapshot to which the table was
-    rearranged.
-    """
+    """Return the application whose number is the last snapshot to which the table was rearranged."""
     return f"{stream}/snapshots"
 
 
@@ -53,7 +50,7 @@ def catch_up_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> 
     claim_folder(app, stream)
     batches = _Batches(app, stream)
     for kind, stage in _tables_of(pipelines):
-        table = shared_table(app.lake(stream), kind, stage)
+        table = shared_table(app, stream, kind, stage)
         table.catch_up(_Changes(batches, kind, stage).after)
 
 
@@ -81,7 +78,10 @@ def replace_files(
             added = tuple(file for path in former if (file := files[path]) is not None)
             return TableChange({application: number}, added, former, is_rearranged=True)
 
-        shared_table(app.lake(stream), kind, stage).catch_up(replaced)
+        table = shared_table(app, stream, kind, stage)
+        table.catch_up(replaced)
+        # Earlier versions name files that the erasure deletes.
+        table.expire(application, number, 0)
 
 
 def remove_tables_ahead(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> list[str]:
@@ -89,27 +89,60 @@ def remove_tables_ahead(app: App, stream: Stream, pipelines: Sequence[Pipeline])
 
     `catch_up_tables` creates them again from the files that the ledger has. Raises as `check_tables`.
     """
-    lake, head, removed = app.lake(stream), app.ledger.head(stream).seq, []
+    head, removed = app.ledger.head(stream).seq, []
     for kind, stage in _tables_of(pipelines):
-        table = shared_table(lake, kind, stage)
+        table = shared_table(app, stream, kind, stage)
         if table.number(batches_of(stream)) > head:
-            table.remove_log()
+            table.remove()
             removed.append(table.folder)
     return removed
 
 
+def expire_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline], oldest: int, until: float) -> None:
+    """Remove versions of the tables that name files of state before batch `oldest`, which nobody reads, and
+    files of their logs that no version needs and that are older than `until` (epoch seconds).
+    """
+    for kind, stage in _tables_of(pipelines):
+        shared_table(app, stream, kind, stage).expire(snapshots_of(stream), oldest, until)
+
+
+def drop_tables(app: App, stream: Stream) -> None:
+    """Forget the tables of a stream whose files are removed. Raises the catalog's errors."""
+    table_format(app.settings).drop(app.lake(stream))
+
+
 def check_tables(app: App, stream: Stream, pipeline: Pipeline) -> None:
-    """Raise LakeDamaged if the folder of a stream's table has a table that tidegate did not make;
-    LakeUnavailable.
+    """Raise LakeDamaged if the folder of a stream's table has a table that tidegate did not make, and what
+    keeps it from asking.
     """
     for kind, stage in _tables_of([pipeline]):
-        shared_table(app.lake(stream), kind, stage).check()
+        shared_table(app, stream, kind, stage).check()
 
 
-def shared_table(lake: Lake, kind: Kind, stage: str) -> SharedTable:
-    """Return the Delta table of a stage's state, or of its outbox."""
-    columns = STATE_COLUMNS if kind == "state" else SHARED_COLUMNS
-    return SharedTable(lake.store, lake.table(kind, stage), columns)
+def check_columns(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
+    """Raise SchemaChanged if a table cannot take the columns of an attempt: after the commit it would stay
+    behind.
+    """
+    if table_format(app.settings).checks_columns:
+        manifest = app.manifest(plan.stream, attempt.manifest)
+        for kind, stage in _tables_of([pipeline]):
+            shared_table(app, plan.stream, kind, stage).check(manifest.files_of(kind, stage))
+
+
+def shared_table(app: App, stream: Stream, kind: Kind, stage: str) -> SharedTable:
+    """Return the table of a stage's state, or of its outbox."""
+    return table_format(app.settings).table(app.lake(stream), kind, stage)
+
+
+def table_format(settings: Settings) -> TableFormat:
+    """Return the format of tables for other engines. Raises SettingsInvalid."""
+    if settings.tables is None:
+        return DeltaFormat()
+    from tidegate.iceberg.catalog import CatalogConfig  # late: most users do not install PyIceberg
+    from tidegate.iceberg.tables import IcebergFormat
+
+    text = settings.iceberg(settings.tables.name)
+    return IcebergFormat(CatalogConfig.parse(text, settings.tables.variable))
 
 
 def _tables_of(pipelines: Iterable[Pipeline]) -> Iterator[tuple[Kind, str]]:
@@ -160,6 +193,13 @@ class _Batches:
         """The batches that a sink never got completely."""
         return frozenset(row.seq for row in self._app.ledger.given_up(self.stream))
 
+    def facts(self, seq: int, attempt: str) -> dict[str, str]:
+        """Return what the log of a table says about a batch. `offsets`: topic-partition -> end offset."""
+        plan = self._app.ledger.plan(self.stream, seq)
+        ranges = plan.ranges if plan is not None else ()  # the ledger keeps no plan of an old batch
+        offsets = json.dumps({f"{read.topic}-{read.partition}": read.end for read in ranges})
+        return {"stream": str(self.stream), "seq": str(seq), "attempt": attempt, "offsets": offsets}
+
     def manifest(self, reference: ManifestRef) -> Manifest:
         """Return the manifest of a batch or a snapshot."""
         if reference.name not in self._manifests:
@@ -198,7 +238,8 @@ class _Changes:
         batches = self.batches.after(self._batch(table))
         for seq, reference in batches:
             if files := self._files(reference):
-                return TableChange({self._application: seq}, files)
+                facts = partial(self.batches.facts, seq, reference.name)
+                return TableChange({self._application: seq}, files, batch=facts)
         if len(batches) < MOST_WITHOUT_FILES:
             return None
         return TableChange({self._application: batches[-1][0]})

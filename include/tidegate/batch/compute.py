@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from tidegate import kernel
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App, OpenSession, state_after
-from tidegate.app.tables import check_tables
 from tidegate.batch.lookups import changed_tables, check_lookup_tables, pinned_tables
 from tidegate.batch.offsets import check_ends_are_there, check_planned, planned_epochs
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan
@@ -29,8 +28,7 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) 
 
     `open_session` gets about how many rows Spark gets in the batch, and returns a Spark session. Raises
     LeaseHeld, Fenced, and what `check_still_there`, `compact_overdue` and `spark.batch` raise; then nothing
-    is visible and no offset has moved. For the first batch it also raises LakeDamaged, if the folder has
-    tables that tidegate did not make.
+    is visible and no offset has moved.
     """
     done = app.ledger.attempt(plan.stream, plan.seq)
     if done is not None:
@@ -42,8 +40,6 @@ def compute_batch(app: App, plan: Plan, run_id: str, open_session: OpenSession) 
         # 1. The input is what was planned: in Kafka, and in the lookups' tables.
         check_still_there(app, plan)
         check_lookup_tables(plan)
-        if plan.seq == 1:
-            check_tables(app, plan.stream, planned_pipeline(plan))
         # 2. One Spark job: it reads, decodes, decides, and writes files under the attempt's own name, so that
         #    a try that was overtaken overwrites nothing.
         #    Compaction comes first, so that `left_before` lists few files of state.

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.app.root import App
+from tidegate.app.tables import check_columns
 from tidegate.failpoints import failpoint
 from tidegate.formats.decoded import Reason
 from tidegate.kernel.counts import REFUSED_ROW
@@ -31,11 +32,14 @@ from tidegate.storage.quarantine_files import OUTBOX_COLUMNS, refused_emissions
 
 
 def check_outboxes(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
-    """Ask each sink whether it would take all emissions: after the commit it could only halt."""
+    """Ask each sink whether it would take all emissions, and the tables for other engines whether they take
+    the columns: after the commit they could only halt.
+    """
     for sink in _sinks(app, plan, pipeline):
         outbox = sink.outbox(plan, attempt)
         if outbox.emitted:
             sink.check_outbox(outbox)
+    check_columns(app, plan, pipeline, attempt)
 
 
 def without_refused(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> Attempt:

@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 
 from tidegate.app.lease import failures_noted, leased
 from tidegate.app.root import LONG_DONE, App, is_long_done, stream_of
+from tidegate.app.tables import check_tables
 from tidegate.batch.intervals import describe_cover
 from tidegate.batch.lookups import changed_tables, pinned_lookups
 from tidegate.batch.offsets import (
@@ -87,7 +88,8 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
     with leased(app, stream, trigger.run_id) as lease, app.clusters:
         # No batch is planned before its predecessor is published: so at most one decided batch waits.
         publish_decided(app, lease)
-        with failures_noted(lease, lease.head(stream).seq + 1, "plan"):
+        head = lease.head(stream).seq
+        with failures_noted(lease, head + 1, "plan"):
             # An undecided plan goes first (decision 3): a new clock would change what its timers emit.
             open_plan = lease.open_plan(stream)
             if open_plan is not None:
@@ -95,6 +97,8 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
             for sink in app.sinks(stream, pipeline):
                 # Before the plan exists: later, each run would go on with the plan and halt at this sink.
                 sink.check_settings()
+            if not head:
+                check_tables(app, stream, pipeline)
             return _plan_next(app, lease, pipeline, trigger)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from tidegate.app.lease import leased, mark_dropped
 from tidegate.app.root import App, missing_of_head, needed_by, state_after, state_named, stream_of
+from tidegate.app.tables import drop_tables
 from tidegate.batch.offsets import standing_still
 from tidegate.batch.pipeline_files import head_plan, streams_without_file
 from tidegate.batch.still_batch import running_counts
@@ -194,6 +195,7 @@ def drop_generation(app: App, stream: Stream, run_id: str) -> int:
             lease.drop()
     # The mark makes an older copy of the ledger halt. The files come last: nobody reads them any more.
     mark_dropped(app, stream)
+    drop_tables(app, stream)
     return remove_files(app, stream)
 
 

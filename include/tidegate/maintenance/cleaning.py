@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tidegate.app.lease import check_owner, leased
 from tidegate.app.root import App, read_manifests
-from tidegate.app.tables import catch_up_tables
+from tidegate.app.tables import catch_up_tables, expire_tables
 from tidegate.errors import LeaseHeld
 from tidegate.ledger import KnownNames, LeasedLedger, Snapshot, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
@@ -81,7 +81,10 @@ def clean(
     given_up, note = _give_up(app, stream, now, dry_run)
     unread = unread_in(app, stream, now - safe_age.total_seconds())
     if not dry_run:
-        catch_up_tables(app, stream, planned_pipelines(app.ledger, stream))
+        pipelines = planned_pipelines(app.ledger, stream)
+        catch_up_tables(app, stream, pipelines)
+        until = now - safe_age.total_seconds()
+        expire_tables(app, stream, pipelines, oldest_readable(app.ledger.snapshots(stream), until), until)
         # After the tables are at the head: until then they may still name a file that is removed here.
         remove(app.lake(stream).store, unread)
     batches = remove_history(app, stream, now, safe_age, dry_run)

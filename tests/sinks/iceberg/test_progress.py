@@ -32,7 +32,7 @@ from tidegate.errors import (
     TidegateError,
 )
 from tidegate.failpoints import FailpointRaised
-from tidegate.sinks.iceberg.catalog import CatalogConfig
+from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.sinks.iceberg.sink import OpenIcebergTable
 
 POINTS = ["iceberg.read_progress", "iceberg.create", "iceberg.write", "iceberg.commit", "iceberg.flush"]

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from tidegate.errors import ProgressLost, SinkAhead, SinkRefused
 from tidegate.failpoints import failpoint
+from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.ledger import LeasedLedger, Plan
 from tidegate.model.connection import Connection
-from tidegate.sinks.iceberg.catalog import CatalogConfig
 from tidegate.sinks.iceberg.model import IcebergSink
 from tidegate.sinks.iceberg.rows import STREAM, newest_rows, rows_after, rows_of_keys
 from tidegate.sinks.iceberg.table import SinkTable, TableProgress
@@ -47,7 +47,7 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
     def check_target(self) -> None:
         """Check that the catalog answers. Writes nothing."""
         with self._opened() as table:
-            table.mark  # noqa: B018 - reads the table
+            table.mark()
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Check that the table takes the emitted columns, also those that are new since an edit."""
@@ -59,7 +59,7 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
         rows = self._rows(outbox)
         with self._opened() as table:
             if not last_published:
-                table.create(rows.schema)
+                table.create_for(rows.schema)
             if self._lacks(table, outbox, last_published):
                 mark = self._mark(outbox.plan, outbox.attempt)
                 if self.declared.mode == "append":
@@ -113,7 +113,7 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
     def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
         """Set the batch and remove later rows, in one snapshot."""
         with self._opened() as table, failpoint("iceberg.restart"):
-            if table.mark.seq >= seq and table.table is not None:
+            if table.mark().seq >= seq and table.table is not None:
                 removal = rows_after(self.context.stream, seq) if self.declared.mode == "append" else None
                 table.change(self._mark_of(seq), removal=removal)
                 table.flush()
@@ -122,7 +122,7 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
     def seal(self, lease: LeasedLedger, seq: int) -> int:
         """Set the batch. A batch is in the table completely or not at all."""
         with self._opened() as table, failpoint("iceberg.seal"):
-            is_in = table.mark.seq >= seq
+            is_in = table.mark().seq >= seq
             if not is_in and table.table is not None:
                 table.change(self._mark_of(seq))
                 table.flush()
@@ -132,7 +132,7 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
     def _lacks(self, table: SinkTable, outbox: Outbox, last_published: int) -> bool:
         """Return whether the table lacks a batch. Raises as `publish`."""
         self._check(table, last_published)
-        seq, newest = outbox.plan.seq, table.mark.seq
+        seq, newest = outbox.plan.seq, table.mark().seq
         if newest > seq:
             raise SinkAhead(
                 f"{self.shard} is at batch {seq}, but batch {newest} is in {self.declared.table} already",
@@ -141,7 +141,7 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
         return newest < seq
 
     def _check(self, table: SinkTable, last_published: int) -> None:
-        mark = table.mark
+        mark = table.mark()
         if mark.seq < last_published:
             raise ProgressLost(
                 f"The table {self.declared.table} is not what batch {last_published} of {self.shard} was "

@@ -1,4 +1,4 @@
-"""The catalog of an Iceberg sink: its properties, its secrets, and its errors as those of tidegate."""
+"""An Iceberg catalog: its properties, its secrets, and its errors as those of tidegate."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable
+from tidegate.iceberg.rest import PatientCatalog
 from tidegate.kafka.config import Secret, properties_in
 from tidegate.postgres import connect_options
 from tidegate.redaction import redacted, secrets_of, shown_url
-from tidegate.sinks.iceberg.rest import PatientCatalog
 
 VARIABLE = "TIDEGATE_ICEBERG"
 _URI, _WAREHOUSE, _NAME = "uri", "warehouse", "name"

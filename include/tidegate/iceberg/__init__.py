@@ -1,0 +1,1 @@
+"""Tables of an Iceberg catalog, for sinks and for the tables for other engines."""
