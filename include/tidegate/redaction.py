@@ -11,7 +11,16 @@ if TYPE_CHECKING:  # imported by the settings, which must not wait for SQLAlchem
     from sqlalchemy import URL
 
 HIDDEN = "***"
-_SECRET_OPTION = re.compile(r"pass|secret|token|credential", re.IGNORECASE)
+_SECRET = re.compile(r"pass|secret|token|credential|proxy|-key|connection-string|^header\.", re.IGNORECASE)
+
+
+def names_secret(name: str) -> bool:
+    """Return whether an option or property of this name has a secret.
+
+    >>> names_secret("sslpassword"), names_secret("s3.access-key-id"), names_secret("sslkey")
+    (True, True, False)
+    """
+    return _SECRET.search(name) is not None
 
 
 def secrets_of(url: URL) -> list[str]:
@@ -21,7 +30,7 @@ def secrets_of(url: URL) -> list[str]:
 
 def shown_url(url: URL) -> str:
     """Return the URL as text, with its secrets replaced by `***`."""
-    hidden = {name: HIDDEN for name in url.query if _SECRET_OPTION.search(name)}
+    hidden = {name: HIDDEN for name in url.query if names_secret(name)}
     shown = url.update_query_dict(hidden).render_as_string(hide_password=True)
     return redacted(shown.replace(quote_plus(HIDDEN), HIDDEN), secrets_of(url))
 
@@ -38,5 +47,5 @@ def redacted(text: str, secrets: Iterable[str]) -> str:
 
 def _secret_options(url: URL) -> Iterator[str]:
     for name, value in url.query.items():
-        if _SECRET_OPTION.search(name):
+        if names_secret(name):
             yield from (value,) if isinstance(value, str) else value

@@ -25,7 +25,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -44,6 +43,7 @@ from airflow.sdk.log import mask_secret
 from sqlalchemy import URL
 
 from tidegate.errors import SettingsInvalid
+from tidegate.redaction import names_secret
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -61,9 +61,6 @@ scheduler takes it for killed, and counts a try.
 _LONGEST_PAUSES = timedelta(hours=1)
 """The longest time for which a task waits for an endpoint without using a retry."""
 Result = TypeVar("Result")
-_SECRET_PROPERTY = re.compile(
-    r"password|token|proxy|secret|credential|account-key|connection-string|^header\."
-)
 _SPARK_CONNECT = "spark_connect"
 _KAFKA_PORT = 9092
 # Airflow's own hooks use the rest of the extra field.
@@ -204,7 +201,7 @@ def web_text(connection: Any) -> str:
     if connection.login:
         properties["basic.auth.user.info"] = f"{connection.login}:{connection.password or ''}"
     headers = properties.get("headers") or {}
-    secrets = [text for name, text in properties.items() if _SECRET_PROPERTY.search(name)]
+    secrets = [text for name, text in properties.items() if names_secret(name)]
     for secret in (connection.password, *secrets, *(headers.values() if isinstance(headers, dict) else ())):
         if secret:
             mask_secret(str(secret))
@@ -266,7 +263,7 @@ def catalog_text(connection: Any) -> str:
             properties.setdefault("uri", _web_url(connection))
         if connection.login:
             properties["credential"] = f"{connection.login}:{connection.password or ''}"
-    secrets = [text for name, text in properties.items() if _SECRET_PROPERTY.search(name)]
+    secrets = [text for name, text in properties.items() if names_secret(name)]
     for secret in filter(None, (connection.password, *secrets)):
         mask_secret(str(secret))
     return json.dumps(properties)

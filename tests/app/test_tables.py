@@ -23,7 +23,16 @@ from tests.storage.tables_for_tests import duck, opened, scan, values_of
 from tests.storage.tables_for_tests import shared_table as delta_table
 from tidegate import failpoints, maintenance
 from tidegate.app import App
-from tidegate.app.tables import MOST_WITHOUT_FILES, batches_of, catch_up_tables, shared_table, snapshots_of
+from tidegate.app.tables import (
+    MOST_WITHOUT_FILES,
+    batches_of,
+    catch_up_tables,
+    drop_tables,
+    remove_tables_ahead,
+    replace_files,
+    shared_table,
+    snapshots_of,
+)
 from tidegate.batch import Trigger, plan_batch
 from tidegate.errors import Fenced, LakeDamaged, Transient
 from tidegate.ledger import LedgerReader, ManifestRef, Stream
@@ -85,7 +94,7 @@ class Shared(Aged):
 
 
 class IcebergShared(Shared):
-    """The same in Iceberg's format."""
+    """A stream with its tables for others, in Iceberg's format."""
 
     def __init__(self, folder: Path) -> None:
         self.catalog_url = f"sqlite:///{folder}/catalog.db"
@@ -338,6 +347,48 @@ def test_late_batch_of_expired_state_adds_nothing(plain: Shared, monkeypatch: py
     assert plain.rows() == keys_of(1, 2)
 
 
+def test_erased_files_are_in_no_version(shared: Shared) -> None:
+    for seq in (1, 2):
+        shared.batch(seq)
+    shared.catch_up()
+    (first, _) = sorted(shared.lake.store.listed(f"{shared.table().folder}/_files"))
+    for _ in range(2):  # the second time there is nothing to do
+        replace_files(shared.app, shared.stream, [shared.pipeline], 1, {first.path: None})
+    assert shared.rows() == keys_of(2)
+    assert shared.numbers() == (2, 0)
+
+
+def test_erasure_leaves_no_earlier_iceberg_snapshot(tmp_path: Path) -> None:
+    shared = IcebergShared(tmp_path)
+    for seq in (1, 2):
+        shared.batch(seq)
+    shared.catch_up()
+    assert len(shared.catalog_table().metadata.snapshots) == 2
+    replace_files(shared.app, shared.stream, [shared.pipeline], 1, {})
+    assert len(shared.catalog_table().metadata.snapshots) == 1
+    assert shared.rows() == keys_of(1, 2)
+
+
+def test_iceberg_snapshot_names_batch_and_offsets(tmp_path: Path) -> None:
+    shared = IcebergShared(tmp_path)
+    shared.batch(1)
+    shared.catch_up()
+    (snapshot,) = shared.catalog_table().metadata.snapshots
+    summary = snapshot.summary
+    assert summary is not None
+    assert [summary[f"tidegate.{name}"] for name in ("stream", "seq")] == ["visitors/1", "1"]
+    assert json.loads(summary["tidegate.offsets"]).keys() == {"events-0"}
+
+
+def test_dropped_stream_leaves_no_iceberg_table(tmp_path: Path) -> None:
+    shared = IcebergShared(tmp_path)
+    shared.batch(1)
+    shared.catch_up()
+    for _ in range(2):
+        drop_tables(shared.app, shared.stream)
+    assert SqlCatalog("default", uri=shared.catalog_url).list_namespaces() == []
+
+
 # what is not the stream's
 
 
@@ -357,6 +408,9 @@ def test_table_ahead_of_the_ledger_is_fenced(shared: Shared, monkeypatch: pytest
     )
     with pytest.raises(Fenced, match="at batch 2, but batch 3 is in its tables already"):
         shared.catch_up()
+    assert remove_tables_ahead(shared.app, shared.stream, [shared.pipeline]) == [shared.table().folder]
+    shared.catch_up()
+    assert shared.rows() == keys_of(1, 2)
 
 
 def test_overtaken_catch_up_reads_the_ledger_again(plain: Shared, monkeypatch: pytest.MonkeyPatch) -> None:

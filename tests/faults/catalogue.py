@@ -128,8 +128,9 @@ OF_ENDPOINTS = {"http.reach", "http.send", "ledger.set_sink_progress", "ledger.s
 OF_ICEBERG = {
     *("iceberg.read_progress", "iceberg.create", "iceberg.write", "iceberg.commit", "iceberg.flush"),
     *("iceberg.restart", "iceberg.seal", "iceberg.erase", "iceberg.remove"),
+    *("tables.expire", "tables.clean"),
 }
-"""No history has an Iceberg sink: `tests/sinks/iceberg` fails at each of them."""
+"""No history has Iceberg tables: `tests/sinks/iceberg` and `tests/iceberg` fail at each of them."""
 
 OF_REFUSED_ROWS = {"ledger.replace_files", "sql.trial", "validate.quarantine"}
 """No history has a table that refuses rows: `tests/batch/test_refused_rows.py` fails at each of them."""

@@ -18,7 +18,7 @@ from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable
 from tidegate.iceberg.rest import PatientCatalog
 from tidegate.kafka.config import Secret, properties_in
 from tidegate.postgres import connect_options
-from tidegate.redaction import redacted, secrets_of, shown_url
+from tidegate.redaction import names_secret, redacted, secrets_of, shown_url
 
 VARIABLE = "TIDEGATE_ICEBERG"
 _URI, _WAREHOUSE, _NAME = "uri", "warehouse", "name"
@@ -166,7 +166,7 @@ class CatalogConfig:
 
     @property
     def _secrets(self) -> list[str]:
-        texts = [text for name, text in self.properties.items() if name != _URI and _is_secret(name)]
+        texts = [text for name, text in self.properties.items() if name != _URI and names_secret(name)]
         texts += [text.partition(":")[2] for name, text in self.properties.items() if name == "credential"]
         if self.is_rest:
             texts.append(urlsplit(self.properties[_URI]).password or "")
@@ -193,8 +193,3 @@ def _database(url: str, variable: str) -> URL:
             "Name a file: sqlite:////path/to/catalog.db.",
         )
     return parsed if "+" in parsed.drivername or kind == "sqlite" else parsed.set(drivername=_POSTGRES)
-
-
-def _is_secret(name: str) -> bool:
-    words = ("credential", "token", "secret", "key", "connection-string", "header.")
-    return any(word in name for word in words)

@@ -21,9 +21,11 @@ from urllib.request import url2pathname
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.types as pt
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError, ResolveError, ValidationError
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary, ancestors_of
@@ -39,6 +41,10 @@ NEW_TABLE = {
     "write.metadata.previous-versions-max": "20",
 }
 """Properties of a new table: otherwise each batch would leave a metadata file for ever."""
+
+
+NOT_EVOLVED = (ValueError, TypeError, ResolveError, ValidationError)
+"""The errors of a column that cannot have the type."""
 
 
 class CatalogTable:
@@ -80,6 +86,17 @@ class CatalogTable:
                     self.identifier, columns, location=location, properties={**NEW_TABLE, **properties}
                 )
             del self.table
+
+    def with_columns(self, columns: pa.Schema) -> Transaction:
+        """Return a transaction that gives the table what it lacks of these columns.
+
+        Raises an error of NOT_EVOLVED if a type cannot become that of the column.
+        """
+        transaction = self.existing.transaction()
+        _check_scales(schema_to_pyarrow(self.existing.schema()), columns)
+        with transaction.update_schema() as update:
+            update.union_by_name(columns)
+        return transaction
 
     @property
     def progress(self) -> list[Any] | None:
@@ -180,6 +197,28 @@ class _ReplaceFiles(_OverwriteFiles):  # type: ignore[misc]  # see mypy.override
     def _summary(self, snapshot_properties: dict[str, str]) -> Summary:
         summary = super()._summary(snapshot_properties)
         return Summary(Operation.REPLACE, **summary.additional_properties)
+
+
+def _check_scales(existing: Any, columns: Any) -> None:
+    """Raise ValueError if a decimal would get more or fewer digits behind the point.
+
+    PyIceberg 0.12 compares a scale with itself (`schema.promote`), and readers would read other numbers.
+    """
+    for field in columns:
+        index = existing.get_field_index(field.name)
+        if index >= 0:
+            _check_scale(field.name, existing.field(index).type, field.type)
+
+
+def _check_scale(name: str, existing: pa.DataType, type_: pa.DataType) -> None:
+    if pt.is_decimal(existing) and pt.is_decimal(type_) and existing.scale != type_.scale:
+        raise ValueError(f"Cannot change column type: {name}: {existing} -> {type_}")
+    if pt.is_struct(existing) and pt.is_struct(type_):
+        _check_scales(existing, type_)
+    if isinstance(existing, (pa.ListType, pa.LargeListType)) and pt.is_list(type_):
+        _check_scale(name, existing.value_type, type_.value_type)
+    if pt.is_map(existing) and pt.is_map(type_):
+        _check_scale(name, existing.item_type, type_.item_type)
 
 
 def _newest(table: Table, writer: str) -> str | None:

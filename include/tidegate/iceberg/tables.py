@@ -22,8 +22,6 @@ from pyiceberg.exceptions import (
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
     NoSuchTableError,
-    ResolveError,
-    ValidationError,
 )
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
@@ -36,7 +34,7 @@ from pyiceberg.typedef import Record
 from tidegate.errors import LakeDamaged, SchemaChanged
 from tidegate.failpoints import failpoint
 from tidegate.iceberg.catalog import CatalogConfig
-from tidegate.iceberg.table import CatalogTable, path_of
+from tidegate.iceberg.table import NOT_EVOLVED, CatalogTable, path_of
 from tidegate.storage.datafile import written_schema
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile
@@ -63,7 +61,6 @@ _PROPERTIES = {
     # Otherwise a table would have a manifest for each batch.
     "commit.manifest-merge.enabled": "true",
 }
-_NEVER_EVOLVE = (ValueError, TypeError, ResolveError, ValidationError)
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ class IcebergFormat(TableFormat):
     config: CatalogConfig
     checks_columns = True
 
-    def of(self, store: Store, folder: str, columns: pa.Schema) -> SharedTable:
+    def table_in(self, store: Store, folder: str, columns: pa.Schema) -> SharedTable:
         """Return the Iceberg table in a folder of the lake: `orders_g1.totals_state` in
         `orders/g1/totals/state`.
         """
@@ -135,7 +132,7 @@ class IcebergVersion(TableVersion):
 
     def apply(self, change: TableChange) -> Exception | None:
         """Try to apply a change, with the columns that it needs, in one commit."""
-        transaction = self.shared.with_columns(self.opened.existing, change.added)
+        transaction = self.shared.with_columns(self.opened, change.added)
         schema = transaction.table_metadata.schema()
         existing = self._files() if change.removed else {}
         progress = [{**self._numbers, **change.numbers}]
@@ -155,12 +152,12 @@ class IcebergVersion(TableVersion):
             return error
         return None
 
-    def _oldest(self, kept: int) -> list[int]:
-        """Return the ids of all snapshots but the newest `kept`, and but those that a branch or tag names."""
+    def _oldest(self, newest: int) -> list[int]:
+        """Return the ids of the snapshots but the `newest` newest, without those that a branch names."""
         metadata = self.opened.existing.metadata
         named = {reference.snapshot_id for reference in metadata.refs.values()}
         snapshots = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
-        oldest = snapshots[: max(0, len(snapshots) - kept)]
+        oldest = snapshots[: max(0, len(snapshots) - newest)]
         return [snapshot.snapshot_id for snapshot in oldest if snapshot.snapshot_id not in named]
 
     def flush(self, change: TableChange) -> None:
@@ -208,7 +205,7 @@ class SharedIcebergTable(SharedTable):
         """Raise as `opened` does; SchemaChanged if the table cannot take the columns of files."""
         with self.opened() as table:
             if table is not None and files:
-                self.with_columns(table.opened.existing, files)
+                self.with_columns(table.opened, files)
 
     def expire(self, application: str, number: int, until: float) -> None:
         """Remove snapshots at which an application was before `number`, and files that no snapshot needs."""
@@ -238,23 +235,23 @@ class SharedIcebergTable(SharedTable):
         snapshots = table.metadata.snapshots
         needed = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
         needed |= {snapshot.manifest_list for snapshot in snapshots}
-        needed |= {manifest.manifest_path for one in snapshots for manifest in one.manifests(table.io)}
+        needed |= {
+            manifest.manifest_path for snapshot in snapshots for manifest in snapshot.manifests(table.io)
+        }
         paths = set(map(self.path, needed))
         for file in self.store.listed(self._log):
             if file.changed_at <= until and file.path not in paths:
                 with failpoint("tables.clean"):
                     self.store.delete(file.path)
 
-    def with_columns(self, table: Table, files: Sequence[DataFile]) -> Transaction:
+    def with_columns(self, opened: CatalogTable, files: Sequence[DataFile]) -> Transaction:
         """Return a transaction that gives the table what it lacks of the files' columns. Raises
         SchemaChanged.
         """
-        transaction = table.transaction()
         columns = _optional(written_schema(self.store, files))
         try:
-            with transaction.update_schema() as update:
-                update.union_by_name(columns)
-        except _NEVER_EVOLVE as error:
+            transaction = opened.with_columns(columns)
+        except NOT_EVOLVED as error:
             raise SchemaChanged(
                 f"The Iceberg table {self.name} cannot take the columns of the batch: "
                 f"{self.config.message(error)}",
@@ -262,7 +259,7 @@ class SharedIcebergTable(SharedTable):
                 "decimals only before the point.",
             ) from error
         mapping = create_mapping_from_schema(transaction.table_metadata.schema()).model_dump_json()
-        if table.properties.get(_MAPPING) != mapping:
+        if opened.existing.properties.get(_MAPPING) != mapping:
             transaction.set_properties({_MAPPING: mapping})
         return transaction
 

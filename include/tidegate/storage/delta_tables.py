@@ -53,7 +53,7 @@ class DeltaFormat(TableFormat):
 
     checks_columns = False
 
-    def of(self, store: Store, folder: str, columns: pa.Schema) -> SharedTable:
+    def table_in(self, store: Store, folder: str, columns: pa.Schema) -> SharedTable:
         """Return the Delta table in a folder of the lake."""
         return SharedDeltaTable(store, folder, columns)
 

@@ -126,7 +126,7 @@ class SharedTable(ABC):
         """Remove the table, but none of its data files. Raises LakeUnavailable, or the catalog's errors."""
 
     def expire(self, application: str, number: int, until: float) -> None:  # noqa: B027
-        """Remove versions at which an application was before `number`, since files that they name are gone.
+        """Remove versions at which an application was before `number`: they name removed files.
 
         Files of the log that no version needs, and that are older than `until` (epoch seconds), go, too. A
         format that does so by itself does nothing.
@@ -221,7 +221,7 @@ class TableFormat(ABC):
     """Whether it takes fewer changes of columns than the state does, so that each batch is asked about."""
 
     @abstractmethod
-    def of(self, store: Store, folder: str, columns: pa.Schema) -> SharedTable:
+    def table_in(self, store: Store, folder: str, columns: pa.Schema) -> SharedTable:
         """Return the table in a folder of the lake."""
 
     @abstractmethod
@@ -231,7 +231,7 @@ class TableFormat(ABC):
     def table(self, lake: Lake, kind: Kind, stage: str) -> SharedTable:
         """Return the table of a stage's state, or of its outbox."""
         columns = STATE_COLUMNS if kind == "state" else SHARED_COLUMNS
-        return self.of(lake.store, lake.table(kind, stage), columns)
+        return self.table_in(lake.store, lake.table(kind, stage), columns)
 
 
 def newest_rows_sql(source: str, by_place: bool = False) -> str:

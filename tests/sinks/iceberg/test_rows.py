@@ -88,7 +88,7 @@ def test_types_survive_for_other_readers(appending: Lakehouse) -> None:
     value = pa.array([row | {"price": None, "sizes": [("s", 3)]}], COLUMNS)
     with sink._opened() as table:
         rows = emitted(sink, value)
-        table.create(rows.schema)
+        table.create_for(rows.schema)
         table.change(None, rows)
     location = appending.table.metadata_location
     query = f"""SELECT small, epoch_us("at"), day::VARCHAR, tags, sizes FROM iceberg_scan('{location}')"""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import FileSelector
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, ResolveError, ValidationError
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
@@ -21,7 +21,7 @@ from pyiceberg.table import DataScan, Transaction
 from tidegate.errors import Fenced, OutcomeUnknown, ProgressUnreadable, SinkRefused
 from tidegate.failpoints import failpoint
 from tidegate.iceberg.catalog import CatalogConfig
-from tidegate.iceberg.table import CatalogTable, files_of, path_of
+from tidegate.iceberg.table import NOT_EVOLVED, CatalogTable, files_of, path_of
 from tidegate.sinks.iceberg.rows import Removal
 
 FORMAT = 1
@@ -39,12 +39,12 @@ class TableProgress:
 
     @property
     def content(self) -> list[Any]:
-        """What the table stores of it."""
+        """The content that the table stores."""
         return [FORMAT, self.seq, self.attempt]
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the summary of its snapshot has for people."""
+        """The entries of the snapshot's summary, for people."""
         return {
             "stream": self.stream,
             "seq": str(self.seq),
@@ -147,17 +147,14 @@ class SinkTable(CatalogTable):
 
     def _with_columns(self, columns: pa.Schema) -> Transaction:
         """Return a transaction that gives the table what it lacks of these columns. Raises SinkRefused."""
-        transaction = self.existing.transaction()
         try:
-            with transaction.update_schema() as update:
-                update.union_by_name(columns)
-        except (ValueError, TypeError, ResolveError, ValidationError) as error:
+            return self.with_columns(columns)
+        except NOT_EVOLVED as error:
             raise SinkRefused(
                 f"The table {self.identifier} does not take the emissions: {self._config.message(error)}",
                 "Emit the column in the type that the table has (`cast(n as int)`), or name another table. "
                 "Nothing was published.",
             ) from error
-        return transaction
 
     def _rewritten(
         self, transaction: Transaction, removal: Removal
