@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.examples import share_of
 from tests.generations.two_generations import SINKS, Beside
@@ -30,11 +32,11 @@ def beside(tmp_path: Path) -> Beside:
     return filled(tmp_path)
 
 
-def filled(folder: Path, sinks: str = SINKS) -> Beside:
+def filled(folder: Path, sinks: str = SINKS, **connections: str) -> Beside:
     """Return two generations that have read as much: two keys differ, one is new, one is deleted, and one
     is the same.
     """
-    beside = Beside(folder, sinks)
+    beside = Beside(folder, sinks, **connections)
     beside.decide(beside.old, 3, [("gone", 1), ("same", 5)])
     beside.fill([("same", 5)])
     return beside
@@ -74,6 +76,23 @@ def test_net_batch_reads_nothing_and_keeps_state(beside: Beside) -> None:
     assert ledger.publications(stream, 4) == {"sql:seconds": 4, "table:firsts": 4}
     emissions = inspect.read_emissions(beside.new.app, stream, 4).to_pylist()
     assert [row["reason"] for row in emissions] == ["promoted"] * 4
+
+
+def test_net_promotion_and_rollback_change_iceberg_rows(tmp_path: Path) -> None:
+    properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    sink = "  - {kind: iceberg, table: shop.seconds, mode: upsert}"
+    beside = filled(tmp_path, sink, iceberg=json.dumps(properties))
+
+    def rows() -> list[tuple[str, int]]:
+        table = SqlCatalog("default", **properties).load_table("shop.seconds")
+        return sorted((row["key"], row["m"]) for row in table.scan().to_arrow().to_pylist())
+
+    before = [("a", 2), ("b", 1), ("gone", 1), ("same", 5)]
+    assert rows() == before
+    beside.promote(beside.new, is_net=True)
+    assert rows() == [("a", 20), ("b", 10), ("c", 20), ("same", 5)]
+    beside.rollback(is_net=True)
+    assert rows() == before
 
 
 def test_where_nothing_differs_the_switch_is_all(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ class Beside:
     batches are made. Both read `events`, up to the number of their last batch.
     """
 
-    def __init__(self, folder: Path, sinks: str = SINKS) -> None:
+    def __init__(self, folder: Path, sinks: str = SINKS, **connections: str) -> None:
         folder.mkdir(exist_ok=True)
-        self.old = Committed(folder, sinks, f"sqlite:///{folder}/sink.db")
+        self.old = Committed(folder, sinks, f"sqlite:///{folder}/sink.db", **connections)
         self.decide(self.old, 1, [("a", 1), ("b", 1)])
         self.decide(self.old, 2, [("a", 2)])
         self.new = self._beside(2)

@@ -12,9 +12,10 @@ from deltalake import DeltaTable
 
 from tests.batch.committed import Committed
 from tests.recovery.commands import recover, shown
+from tests.sinks.iceberg.lakehouse import Lakehouse
 from tidegate.batch import check_progress
 from tidegate.batch.publish import lacking_batches
-from tidegate.errors import LakeDamaged, LedgerMismatch, SinkUnavailable
+from tidegate.errors import LakeDamaged, LedgerMismatch, ProgressLost, SinkUnavailable
 
 SINKS = "  - {kind: sql, table: seconds}\n  - {kind: table, path: firsts, stage: first}"
 
@@ -208,3 +209,18 @@ def test_killed_resend_is_finished_by_the_next_run(stuck: Stuck) -> None:
     stuck.recover("give-up", "--yes")
     assert stuck.sent() == rows_of(1)
     assert stuck.app.ledger.head(stuck.stream).send_from is None
+
+
+def test_rolled_back_iceberg_table_gets_batches_again(tmp_path: Path) -> None:
+    stream = Lakehouse(tmp_path)
+    for seq in (1, 2, 3):
+        stream.decide(seq, ("a", seq))
+    first = stream.table.metadata.snapshots[0].snapshot_id
+    stream.table.manage_snapshots().set_current_snapshot(first).commit()
+    with pytest.raises(ProgressLost, match="send-again"):
+        check_progress(stream.app, stream.stream)
+    options = ("--choose", "send-again", "--from-batch", "2", "--yes")
+    result = recover(stream.environment, "visitors", *options)
+    assert result.exit_code == 0, result.output
+    assert stream.rows() == [("a", seq, seq) for seq in (1, 2, 3)]
+    check_progress(stream.app, stream.stream)

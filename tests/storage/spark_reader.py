@@ -1,7 +1,7 @@
-"""`python -m tests.storage.spark_reader JARS QUERIES RESULTS`: Spark SQL without tidegate, on Delta tables.
+"""`python -m tests.storage.spark_reader JARS QUERIES RESULTS [OPTIONS]`: Spark SQL without tidegate.
 
-`JARS` as Spark takes them; `QUERIES` a JSON list of queries; `RESULTS` a file for their rows, pickled: a list
-of dicts for each query.
+It reads Delta tables, or those of the catalogs in `OPTIONS`, a JSON file. `JARS` as Spark takes them;
+`QUERIES` a JSON list of queries; `RESULTS` a file for their rows, pickled: a list of dicts for each query.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from pyspark.sql import SparkSession
 
 from tidegate.spark.java import find_java, java_home
 
-OPTIONS = {
+DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",
+}
+OPTIONS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -28,11 +30,12 @@ OPTIONS = {
 }
 
 
-def main(jars: str, queries: str, results: str) -> None:
+def main(jars: str, queries: str, results: str, options: str | None = None) -> None:
     """Run all queries in one session."""
     os.environ["JAVA_HOME"] = str(java_home(find_java()))
     builder = SparkSession.builder.master("local[2]").config("spark.jars", jars)
-    for name, value in OPTIONS.items():
+    tables = DELTA if options is None else json.loads(Path(options).read_text())
+    for name, value in {**OPTIONS, **tables}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     rows = [

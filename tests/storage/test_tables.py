@@ -38,7 +38,7 @@ from tests.storage.tables_for_tests import (
     written,
 )
 from tidegate.errors import LakeDamaged, LakeUnavailable, SchemaChanged
-from tidegate.storage.delta_tables import DeltaVersion, SharedDeltaTable
+from tidegate.storage.delta_tables import SharedDeltaTable, SharedDeltaVersion
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.store import Store
 from tidegate.storage.tables import TableChange, newest_rows_sql
@@ -214,7 +214,7 @@ def test_version_files_have_the_manifest_paths(table: SharedDeltaTable) -> None:
     other = written(table, "a name that needs escapes %41", [row(2, 2)])
     catch_up(table, [change, change_of(2, other)])
     expected = {file.path: file.bytes for file in (*change.added, other)}
-    assert DeltaVersion(table, opened(table)).files() == expected
+    assert SharedDeltaVersion(table, opened(table)).files() == expected
 
 
 def test_a_file_outside_of_the_table_is_refused(table: SharedDeltaTable) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -24,7 +25,7 @@ from tidegate_dev.truststore import truststore_options, write_truststore
 
 BROKER = "broker"
 LOCK = Path(__file__).with_name("jars.lock")
-_PATTERN = "[artifact]-[revision].[ext]"
+_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _SETTINGS = (
     '<ivysettings><settings defaultResolver="central"/>'
     '<resolvers><ibiblio name="central" m2compatible="true" usepoms="false"/></resolvers></ivysettings>'
@@ -33,17 +34,21 @@ _SETTINGS = (
 
 @dataclass(frozen=True)
 class LockedJar:
-    """One line of the lock: Maven coordinates, and the checksum and size of the file."""
+    """One line of the lock: Maven coordinates, and the checksum and size of the file.
+
+    `classifier` names one of several jars of an artifact; "" is the main one.
+    """
 
     organisation: str
     artifact: str
     version: str
     sha256: str
     size_bytes: int
+    classifier: str = ""
 
     @property
     def file_name(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
 
 
 def ensure_jars(set_name: str, home: Path, lock: Path = LOCK) -> list[Path]:
@@ -97,8 +102,10 @@ def verify(jar: LockedJar, path: Path) -> None:
 
 def _parse(fields: list[str]) -> LockedJar:
     _, coordinates, checksum, size = fields
-    organisation, artifact, version = coordinates.split(":")
-    return LockedJar(organisation, artifact, version, checksum.removeprefix("sha256:"), int(size))
+    organisation, artifact, version, *classifier = coordinates.split(":")
+    return LockedJar(
+        organisation, artifact, version, checksum.removeprefix("sha256:"), int(size), *classifier
+    )
 
 
 def _is_present(jar: LockedJar, folder: Path) -> bool:
@@ -156,14 +163,25 @@ def _run_ivy(scratch: Path, jvm_options: list[str]) -> str:
 
 def _ivy_module(jars: list[LockedJar]) -> str:
     dependencies = "".join(
-        f"<dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.artifact)}"
-        f' rev={quoteattr(jar.version)} transitive="false" conf="default->default"/>'
-        for jar in jars
+        f"<dependency org={quoteattr(organisation)} name={quoteattr(artifact)}"
+        f' rev={quoteattr(version)} transitive="false" conf="default->default">'
+        f"{''.join(map(_ivy_artifact, same))}</dependency>"
+        for (organisation, artifact, version), same in groupby(jars, _module)
     )
     return (
-        '<ivy-module version="2.0"><info organisation="tidegate" module="jars"/><configurations>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="tidegate" module="jars"/><configurations>'
         f'<conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
     )
+
+
+def _module(jar: LockedJar) -> tuple[str, str, str]:
+    return jar.organisation, jar.artifact, jar.version
+
+
+def _ivy_artifact(jar: LockedJar) -> str:
+    classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
+    return f'<artifact name={quoteattr(jar.artifact)} type="jar" ext="jar"{classifier}/>'
 
 
 def _proxy_options() -> list[str]:

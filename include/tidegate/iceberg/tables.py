@@ -97,7 +97,7 @@ class IcebergFormat(TableFormat):
 
 
 @dataclass(frozen=True)
-class IcebergVersion(TableVersion):
+class SharedIcebergVersion(TableVersion):
     """An Iceberg table at one snapshot."""
 
     shared: SharedIcebergTable
@@ -178,7 +178,7 @@ class SharedIcebergTable(SharedTable):
     format_name = "iceberg"
 
     @contextmanager
-    def opened(self) -> Iterator[IcebergVersion | None]:
+    def opened(self) -> Iterator[SharedIcebergVersion | None]:
         """Open the table; None if there is none. Raises LakeDamaged, SinkUnavailable, SinkRefused."""
         with self.config.opened() as catalog:
             opened = CatalogTable(catalog, self.name, _WRITER)
@@ -186,7 +186,7 @@ class SharedIcebergTable(SharedTable):
                 yield None
                 return
             self.require_ours(opened.table)
-            yield IcebergVersion(self, opened)
+            yield SharedIcebergVersion(self, opened)
 
     def create(self) -> None:
         """Create the table in its folder, unless another process was faster."""
@@ -221,7 +221,7 @@ class SharedIcebergTable(SharedTable):
                 version.update()
             self._remove_unneeded(version.opened.existing, until)
 
-    def _before(self, version: IcebergVersion, application: str, number: int) -> Iterator[int]:
+    def _before(self, version: SharedIcebergVersion, application: str, number: int) -> Iterator[int]:
         metadata = version.opened.existing.metadata
         named = {reference.snapshot_id for reference in metadata.refs.values()}
         for snapshot in metadata.snapshots:

@@ -62,7 +62,7 @@ class DeltaFormat(TableFormat):
 
 
 @dataclass(frozen=True)
-class DeltaVersion(TableVersion):
+class SharedDeltaVersion(TableVersion):
     """A Delta table at one version of its log."""
 
     shared: SharedDeltaTable
@@ -120,7 +120,7 @@ class SharedDeltaTable(SharedTable):
     format_name = "delta"
 
     @contextmanager
-    def opened(self) -> Iterator[DeltaVersion | None]:
+    def opened(self) -> Iterator[SharedDeltaVersion | None]:
         """Open the table; None if there is none. Raises LakeDamaged, LakeUnavailable."""
         with delta_errors(self.folder):
             table = existing_table(self.store.uri(self.folder))
@@ -128,7 +128,7 @@ class SharedDeltaTable(SharedTable):
             yield None
             return
         self._require_ours(table)
-        yield DeltaVersion(self, table)
+        yield SharedDeltaVersion(self, table)
 
     def create(self) -> None:
         """Put the log's first entry, unless there is one."""

@@ -23,11 +23,11 @@ UPSERT = f"  - {{kind: iceberg, table: {NAME}, stage: first, mode: upsert}}"
 class Lakehouse(Committed):
     """A stream whose first stage goes to a table of a SQL catalog: SQLite by default."""
 
-    def __init__(self, folder: Path, sinks: str = APPEND, catalog: str = "") -> None:
+    def __init__(self, folder: Path, sinks: str = APPEND, catalog: str = "", properties: str = "") -> None:
         self.catalog_url = catalog or f"sqlite:///{folder}/catalog.db"
         self.warehouse = f"file://{folder}/warehouse"
-        properties = json.dumps({"uri": self.catalog_url, "warehouse": self.warehouse})
-        super().__init__(folder, sinks, iceberg=properties)
+        by_sql = json.dumps({"uri": self.catalog_url, "warehouse": self.warehouse})
+        super().__init__(folder, sinks, iceberg=properties or by_sql)
 
     def decide(self, seq: int, *rows: tuple[str, int | None]) -> None:
         """Commit a batch, and publish it."""
