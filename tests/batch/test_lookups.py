@@ -19,7 +19,7 @@ from tidegate.batch.lookups import check_lookup_tables, pinned_lookups, pinned_t
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid
 from tidegate.ledger import Attempt, OffsetRange, Snapshot, Stream
 from tidegate.model.pipeline import Pipeline
-from tidegate.spark.lookups import SharedDeltaVersion, StateVersion
+from tidegate.spark.lookups import DeltaVersion, StateVersion
 from tidegate.yaml.load import parse_pipeline
 
 
@@ -157,7 +157,7 @@ def test_pinned_state_survives_any_snapshot(committed: Committed) -> None:
 
     def read_through() -> list[str]:
         tables = pinned_tables(app, ledger, pinned)
-        assert tables["/a/table"] == SharedDeltaVersion("/a/table", 1)
+        assert tables["/a/table"] == DeltaVersion("/a/table", 1)
         state = tables["visitors/second"]
         assert isinstance(state, StateVersion)
         return [file.path.split("/")[-2] for file in state.files]

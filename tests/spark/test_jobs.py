@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from tests.spark.played import Played
 from tests.spark.stages import CHANGES, COUNTED
 from tidegate.spark.computation import Before
-from tidegate.spark.lookups import SharedDeltaVersion
+from tidegate.spark.lookups import DeltaVersion
 from tidegate.yaml.cases import CaseRecord
 from tidegate.yaml.load import parse_case_pipeline
 
@@ -86,7 +86,7 @@ def test_check_of_a_small_table_runs_few_tasks(spark: SparkSession, tmp_path: Pa
     table = str(tmp_path / "costs")
     write_deltalake(table, pa.table({"id": pa.array([1, 2], pa.int64()), "cost": [3, 5]}))
     pipeline = _pipeline(COSTED, lookup=[{"table": table, "on": ["id"], "columns": ["cost"]}])
-    played = Played(spark, pipeline, tmp_path, before=Before(lookups={table: SharedDeltaVersion(table, 0)}))
+    played = Played(spark, pipeline, tmp_path, before=Before(lookups={table: DeltaVersion(table, 0)}))
     jobs = _jobs_of(spark, str(tmp_path), lambda: played.batch([RECORD], clock=60_000))
     stages = [spark.sparkContext.statusTracker().getStageInfo(id_) for job in jobs for id_ in job.stageIds]
     assert sum(stage.numTasks for stage in stages if stage is not None) < 10

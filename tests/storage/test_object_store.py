@@ -23,7 +23,7 @@ from tests.storage.tables_for_tests import APPLICATION, batch, catch_up, number,
 from tidegate.batch.lookups import _pinned_table, _table_id
 from tidegate.cli import cli
 from tidegate.errors import LakeDamaged, LakeUnavailable, LookupMissing
-from tidegate.spark.lookups import SharedDeltaVersion
+from tidegate.spark.lookups import DeltaVersion
 from tidegate.storage.compaction import FoldRule, SnapshotTarget, compact
 from tidegate.storage.datafile import open_data, verify
 from tidegate.storage.delta import open_table, puts_if_absent, storage_options
@@ -290,7 +290,7 @@ def test_lookup_uses_the_lake_setting(store: Store, server: S3Server) -> None:
         write_deltalake(path, rows, mode="append", storage_options=storage_options(path))
     pin = _pinned_table(path)
     server.fault("fail", "GET", "stores/_delta_log/")
-    read = pa.Table.from_batches(SharedDeltaVersion(path, 0).read(0, 1))
+    read = pa.Table.from_batches(DeltaVersion(path, 0).read(0, 1))
     assert (pin["version"], read["region"].to_pylist()) == (1, ["north"])
     assert _table_id(path, 1) == pin["id"]
     fault = server.fault("fail", "GET", "stores/", times=100)

@@ -66,11 +66,11 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
     The state after a batch is the same, whichever snapshot it is read through. Raises StateGivenUp, since a
     plan that is not open any more does not keep state from being given up; LakeDamaged, LakeUnavailable.
     """
-    from tidegate.spark.lookups import SharedDeltaVersion, StateVersion  # late: only this needs Spark
+    from tidegate.spark.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
 
     def pinned(table: str, pin: Mapping[str, Any]) -> PinnedTable:
         if "version" in pin:
-            return SharedDeltaVersion(table, pin["version"])
+            return DeltaVersion(table, pin["version"])
         stream = Stream(pin["pipeline"], pin["generation"])
         state = state_after(app, stream, ledger.state_manifests(stream, pin["seq"]))
         aliases = aliases_of(ledger, stream, pin["seq"], pin["stage"])

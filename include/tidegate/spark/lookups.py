@@ -40,7 +40,7 @@ _ENTRY = [
 
 
 @dataclass(frozen=True)
-class SharedDeltaVersion:
+class DeltaVersion:
     """A Delta table as of the version that the plan pinned: a retry joins the same rows."""
 
     path: str
@@ -148,14 +148,14 @@ def _value_columns(rows: pa.Table) -> Iterator[pa.RecordBatch]:
     yield from pa.table(columns).combine_chunks().to_batches()
 
 
-PinnedTable = SharedDeltaVersion | StateVersion
+PinnedTable = DeltaVersion | StateVersion
 PinnedTables = Mapping[str, PinnedTable]
 """The table of each lookup, by its text in the pipeline file."""
 
 
 @dataclass(frozen=True)
 class _DeltaPart:
-    table: SharedDeltaVersion
+    table: DeltaVersion
     part: int
     parts: int
 
