@@ -79,6 +79,33 @@ def test_batch_that_does_not_exist_is_refused(beside: Beside, number: str) -> No
     assert beside.old.app.ledger.streams() == before
 
 
+def test_file_that_does_not_fit_makes_no_generation(beside: Beside) -> None:
+    file = beside.old.file
+    file.write_text(file.read_text().replace("key: [customerId]", "key: [n]"))
+    batches = ("--from-batch", "2", "--to-batch", "2")
+    for command in (
+        ("restate", "visitors", *batches),
+        ("new", "visitors", "--from-batch", "2", "--keep-state"),
+    ):
+        for options in ((), ("--yes",)):
+            refused = run(beside, *command, *options)
+            assert "does not fit the pipeline file" in str(refused.exception)
+            assert "`source.key` was" in str(refused.exception)
+    assert [stream.generation for stream in beside.old.app.ledger.streams()] == [1, 2]
+
+
+def test_generation_goes_on_with_its_own_file(beside: Beside) -> None:
+    """The file of the running generation is as it was before the edit, so that it runs on."""
+    beside.new.file.write_text(beside.new.file.read_text().replace("{m: n}", "{m: n + 1}"))
+    shown = rows(beside, "new", "visitors", "--from-batch", "2", "--generation", "2")
+    assert [(row["of"], row["is"]) for row in shown[:2]] == [
+        ("stage first", "reused"),
+        ("stage second", "computed"),
+    ]
+    refused = run(beside, "new", "visitors", "--from-batch", "2", "--generation", "2", "--keep-state")
+    assert "--generation goes on with a computation" in refused.output
+
+
 def test_batches_are_repeated_with_the_file_in_charge(beside: Beside) -> None:
     rows(beside, "promote", "visitors", "2", "--net")
     batches = ("--from-batch", "2", "--to-batch", "2")

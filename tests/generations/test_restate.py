@@ -82,11 +82,11 @@ def beside(tmp_path: Path) -> Beside:
 @pytest.mark.parametrize(("first", "last"), [(1, 2), (3, 2), (3, 4), (4, 4)])
 def test_range_without_batches_is_refused(beside: Beside, first: int, last: int) -> None:
     with pytest.raises(SettingsInvalid, match="Name batches from 2 to 3"):
-        plan_restatement(beside.old.app, beside.old.stream, first, last)
+        plan_restatement(beside.old.app, beside.old.pipeline, beside.old.stream, first, last)
 
 
 def test_lookups_are_corrected_in_the_range_only(beside: Beside) -> None:
-    restatement = plan_restatement(beside.old.app, beside.old.stream, 2, 2)
+    restatement = plan_restatement(beside.old.app, beside.old.pipeline, beside.old.stream, 2, 2)
     assert [plan.seq for plan in restatement.plans] == [2, 3]
     pin_then, pin_now = {"version": 1, "id": "t"}, {"version": 9, "id": "t"}
     planned = replace(restatement.plans[0], stream=beside.new.stream, lookups={"t": pin_now, "new": pin_now})
@@ -98,7 +98,7 @@ def test_lookups_are_corrected_in_the_range_only(beside: Beside) -> None:
 
 
 def test_batch_behind_a_gap_is_not_repeated(beside: Beside) -> None:
-    plan = plan_restatement(beside.old.app, beside.old.stream, 3, 3).plans[0]
+    plan = plan_restatement(beside.old.app, beside.old.pipeline, beside.old.stream, 3, 3).plans[0]
     (part,) = plan.ranges
     head = Head(beside.new.stream, 1, {(part.topic, part.partition): part.start - 1})
     with pytest.raises(Halted, match="does not begin where visitors/2 is"):
@@ -109,12 +109,12 @@ def test_batch_of_net_differences_is_not_repeated(beside: Beside) -> None:
     beside.fill([("a", 30)])
     beside.promote(beside.new, is_net=True)
     with pytest.raises(Halted, match="sent net differences, which cannot be repeated"):
-        plan_restatement(beside.old.app, beside.new.stream, 2, 3)
+        plan_restatement(beside.old.app, beside.new.pipeline, beside.new.stream, 2, 3)
 
 
 def test_generation_with_batches_of_its_own_is_refused(beside: Beside) -> None:
     beside.fill()
-    restatement = plan_restatement(beside.old.app, beside.old.stream, 2, 3)
+    restatement = plan_restatement(beside.old.app, beside.old.pipeline, beside.old.stream, 2, 3)
     with pytest.raises(Halted, match="did not begin with the state before batch 2"):
         restate(beside.old.app, beside.new.pipeline, restatement, lambda _: pytest.fail("no Spark is needed"))
 

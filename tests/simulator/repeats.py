@@ -61,7 +61,8 @@ class Repeats(Generations):
             self.world.counts["recomputed"] += 1
             return
         first, last = self._range = self._range or self._drawn_range(head)
-        restate(app, self.pipelines[2], plan_restatement(app, _FIRST, first, last), no_session)
+        pipeline = self.pipelines[2]
+        restate(app, pipeline, plan_restatement(app, pipeline, _FIRST, first, last), no_session)
         self.world.counts["restated"] += 1
 
     def _drawn_range(self, head: int) -> tuple[int, int]:

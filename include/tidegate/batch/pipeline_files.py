@@ -54,8 +54,9 @@ def require_compatible(planned: Plan | None, pipeline: Pipeline) -> None:
         raise PipelineChanged(
             f"The state of {planned.stream} after batch {planned.seq} does not fit the edited pipeline file: "
             + "; ".join(map(str, changes)),
-            "Raise `generation` in the file: it starts with a state of its own. Or undo the edit. "
-            "Nothing was planned.",
+            "Undo the edit; or make it in another generation, which computes what it changes: `tidegate "
+            f"generation new {planned.stream.pipeline} --from-batch {planned.seq}`; or raise `generation` in "
+            "the file: it starts with a state of its own. Nothing was planned.",
         )
     for sentence in notable_changes(before, pipeline):
         logger.warning("%s: %s", planned.stream, sentence)

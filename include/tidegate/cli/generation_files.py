@@ -35,6 +35,21 @@ def is_begun(app: App, stream: Stream) -> bool:
     return not is_empty or app.ledger.open_plan(stream) is not None
 
 
+def named_file(app: App, pipeline: str, number: int | None) -> tuple[Path, Pipeline]:
+    """Return the path and the pipeline of a file, or of its copy for the generation in which a call goes on.
+
+    Raises SettingsInvalid if there is no such generation.
+    """
+    from tidegate.generations import require_generation
+    from tidegate.ledger import Stream
+
+    loaded, path = app.pipeline(pipeline), path_of(app, pipeline)
+    if number is None:
+        return path, loaded
+    require_generation(app, Stream(loaded.pipeline, number))
+    return copy_with(path, loaded, number)
+
+
 def require_file_in_charge(app: App, pipeline: Pipeline, origin: Stream, number: int | None) -> None:
     """Raise UsageError if a file is that of another generation than `origin`, which has begun: its text is
     not that of the batches that are repeated.

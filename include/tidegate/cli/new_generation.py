@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import click
 
-from tidegate.cli.generation_files import copied, copy_with, is_begun, path_of, require_file_in_charge
+from tidegate.cli.generation_files import copied, is_begun, named_file, path_of, require_file_in_charge
 from tidegate.cli.options import as_json, instant, pipeline_names
 from tidegate.cli.output import out, show
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tidegate.generations import Recomputation, Restatement
     from tidegate.ledger import Stream
     from tidegate.model.pipeline import Pipeline
+
+    PipelineFile = tuple[Path, Pipeline]
 
 number_option = click.option(
     "--generation", "number", type=int, help="Go on in this generation, which a call has made."
@@ -63,11 +65,15 @@ def new(
     if from_batch is not None and as_of is not None:
         raise click.UsageError("--from-batch and --as-of name one state each: give one of them.")
     from tidegate.app import App
-    from tidegate.generations import is_edited, origin_of, plan_recomputation, require_batch
+    from tidegate.generations import is_edited, origin_of, plan_recomputation, require_batch, require_fitting
 
     begins_empty = from_batch is None and as_of is None
+    if number is not None and (keep_state or begins_empty):
+        raise click.UsageError(
+            "--generation goes on with a computation: give --from-batch, and no --keep-state."
+        )
     app = App.from_environment() if yes or begins_empty else App.for_reading()
-    loaded = app.pipeline(pipeline)
+    path, loaded = named_file(app, pipeline, number)
     origin = origin_of(app, loaded)
     if begins_empty:
         _begin(app, pipeline, origin, None, as_json)
@@ -76,7 +82,8 @@ def new(
     seq = _batch_at(app, origin, as_of) if as_of is not None else from_batch
     assert seq is not None, "one of them is given"
     require_batch(app, origin, seq)
-    if keep_state or not is_edited(app, origin, seq, loaded):
+    if number is None and (keep_state or not is_edited(app, origin, seq, loaded)):
+        require_fitting(app, loaded, origin, seq)
         if yes:
             _begin(app, pipeline, origin, seq, as_json)
         else:
@@ -85,7 +92,7 @@ def new(
         return
     recomputation = plan_recomputation(app, loaded, origin, seq)
     if yes:
-        _recompute(app, pipeline, number, recomputation, as_json)
+        _recompute(app, (path, loaded), number, recomputation, as_json)
         return
     show(_work_rows(recomputation), as_json, f"What would be done for batches 1 to {seq} of {origin}")
     _nothing_done(as_json)
@@ -149,14 +156,14 @@ def _work_rows(recomputation: Recomputation) -> list[dict[str, Any]]:
 
 
 def _recompute(
-    app: App, pipeline: str, number: int | None, recomputation: Recomputation, as_json: bool
+    app: App, file: PipelineFile, number: int | None, recomputation: Recomputation, as_json: bool
 ) -> None:
     from tidegate.generations import recompute
 
     def run(loaded: Pipeline, *tools: Any) -> None:
         recompute(app, loaded, recomputation, *tools)
 
-    loaded, path = _filled(app, pipeline, number, run, as_json)
+    path, loaded = _filled(app, file, number, run, as_json)
     _show_filled(loaded, path, len(recomputation.plans), "", as_json)
 
 
@@ -180,10 +187,10 @@ def restate(pipeline: str, first: int, last: int, number: int | None, yes: bool,
     from tidegate.generations import restate as restate_batches
 
     app = App.from_environment() if yes else App.for_reading()
-    loaded = app.pipeline(pipeline)
+    path, loaded = named_file(app, pipeline, number)
     origin = origin_of(app, loaded)
     require_file_in_charge(app, loaded, origin, number)
-    restatement = plan_restatement(app, origin, first, last)
+    restatement = plan_restatement(app, loaded, origin, first, last)
     if not yes:
         show(_restated_rows(restatement), as_json, f"Batches of {origin} that would be computed again")
         if not as_json:
@@ -193,7 +200,7 @@ def restate(pipeline: str, first: int, last: int, number: int | None, yes: bool,
     def run(loaded: Pipeline, *tools: Any) -> None:
         restate_batches(app, loaded, restatement, *tools)
 
-    loaded, path = _filled(app, pipeline, number, run, as_json)
+    path, loaded = _filled(app, (path, loaded), number, run, as_json)
     _show_filled(loaded, path, len(restatement.plans), " --net", as_json)
 
 
@@ -210,20 +217,16 @@ def _restated_rows(restatement: Restatement) -> list[dict[str, Any]]:
 
 
 def _filled(
-    app: App, pipeline: str, number: int | None, fill: Callable[..., None], quiet: bool
-) -> tuple[Pipeline, Path]:
+    app: App, file: PipelineFile, number: int | None, fill: Callable[..., None], quiet: bool
+) -> PipelineFile:
     """Make a generation, or go on with generation `number`, and let `fill` repeat batches in it. Its file is
     written last: its DAG must not read on in between.
     """
     from tidegate.app import stream_of
-    from tidegate.generations import open_generation, require_generation
-    from tidegate.ledger import Stream
+    from tidegate.generations import open_generation
 
-    loaded, path = app.pipeline(pipeline), path_of(app, pipeline)
-    if number is not None:
-        require_generation(app, Stream(loaded.pipeline, number))
-        path, loaded = copy_with(path, loaded, number)
-    else:
+    path, loaded = file
+    if number is None:
         if is_begun(app, stream_of(loaded)):
             path, loaded = copied(app, path, loaded)
         if stream_of(loaded) not in app.ledger.streams():
@@ -234,7 +237,7 @@ def _filled(
         fill(loaded, *tools)
     if not path.exists():
         path.write_text(loaded.text)
-    return loaded, path
+    return path, loaded
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from tidegate.generations.lifecycle import (
     open_generation,
     origin_of,
     require_batch,
+    require_fitting,
     require_generation,
 )
 from tidegate.generations.promotion import (
@@ -62,6 +63,7 @@ __all__ = [
     "recompute",
     "replaced_stream",
     "require_batch",
+    "require_fitting",
     "require_generation",
     "restate",
     "rollback",

@@ -104,6 +104,24 @@ def _is_unpublished(app: App, stream: Stream) -> bool:
     return plan is not None and bool(lacking_sinks(app.ledger, plan))
 
 
+def require_fitting(app: App, pipeline: Pipeline, origin: Stream, seq: int) -> None:
+    """Raise PipelineChanged where a pipeline file does not fit the state of `origin` after batch `seq`;
+    StateGivenUp where the ledger has no plan of it.
+    """
+    plan = app.ledger.plan(origin, seq)
+    if plan is None:
+        raise missing_of_head(app.ledger, origin, seq, "plan")
+    changes = incompatible_changes(planned_pipeline(plan), pinned(app, pipeline))
+    if changes:
+        raise PipelineChanged(
+            f"The state of {origin} after batch {seq} does not fit the pipeline file of generation "
+            f"{pipeline.generation}: " + "; ".join(map(str, changes)),
+            f"Undo the edit; or let it be computed: tidegate generation new {pipeline.pipeline} "
+            f"--from-batch {app.ledger.head(origin).seq}, without --keep-state; or let the generation begin "
+            "empty, and read the source from its start.",
+        )
+
+
 def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: str) -> None:
     """Let a pipeline file's generation, which has no batch yet, begin with a state: that of `origin` after
     batch `seq`.
@@ -115,8 +133,8 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
     plan, last = app.ledger.plan(origin, seq), app.ledger.attempt(origin, seq)
     if plan is None or last is None:
         raise missing_of_head(app.ledger, origin, seq, "plan")
+    require_fitting(app, pipeline, origin, seq)
     pipeline = pinned(app, pipeline)
-    _require_fitting(plan, pipeline)
     with leased(app, stream_of(pipeline), run_id) as lease:
         if lease.head(lease.stream).seq or lease.open_plan(lease.stream) is not None:
             raise Halted(
@@ -132,16 +150,6 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
         # One transaction decides the batch and notes the origin: before it, the generation is empty.
         lease.begin_from((first, attempt), origin, seq)
         lease.release()
-
-
-def _require_fitting(plan: Plan, pipeline: Pipeline) -> None:
-    changes = incompatible_changes(planned_pipeline(plan), pipeline)
-    if changes:
-        raise PipelineChanged(
-            f"The state of {plan.stream} after batch {plan.seq} does not fit the pipeline file of generation "
-            f"{pipeline.generation}: " + "; ".join(map(str, changes)),
-            "Undo the edit; or let the generation begin empty, and read the source from its start.",
-        )
 
 
 def _end_of(app: App, plan: Plan) -> Head:

@@ -15,10 +15,9 @@ from tidegate.app.root import App, OpenSession, stream_of
 from tidegate.batch.trigger import RepeatedBatch
 from tidegate.batch.validate import Check
 from tidegate.errors import Halted, SettingsInvalid
-from tidegate.generations.lifecycle import begin_from
+from tidegate.generations.lifecycle import begin_from, require_fitting
 from tidegate.generations.repeat import RepeatedRun, repeat, repeatable_plans, require_records
 from tidegate.ledger import Plan, Stream
-from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
 
 _RUN = "restate"
@@ -53,11 +52,12 @@ class Restatement:
             yield RepeatedRun(run_id, plan.seq - self.first + 2, repeats)
 
 
-def plan_restatement(app: App, origin: Stream, first: int, last: int) -> Restatement:
+def plan_restatement(app: App, pipeline: Pipeline, origin: Stream, first: int, last: int) -> Restatement:
     """Return the batches that restating `first` to `last` computes again, up to the head of `origin`.
 
     Raises SettingsInvalid for a range without such batches; Halted if one of them cannot be repeated, has
-    left the ledger, or has records that Kafka no longer has.
+    left the ledger, or has records that Kafka no longer has; PipelineChanged if the file does not fit the
+    state before them.
     """
     head = app.ledger.head(origin)
     if not 2 <= first <= last <= head.seq:
@@ -67,7 +67,8 @@ def plan_restatement(app: App, origin: Stream, first: int, last: int) -> Restate
             "batch 1, too, make a generation that begins empty: `tidegate generation new`.",
         )
     plans = repeatable_plans(app.ledger, origin, first, head.seq)
-    require_records(app, planned_pipeline(plans[-1]), plans, _INSTEAD)
+    require_fitting(app, pipeline, origin, first - 1)
+    require_records(app, pipeline, plans, _INSTEAD)
     return Restatement(origin, first, last, plans)
 
 
