@@ -18,6 +18,7 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 LAYERS = [
     {
         "arrow",
+        "database_url",
         "errors",
         "failpoints",
         "frozen",

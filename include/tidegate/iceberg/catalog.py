@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 from pyiceberg import exceptions as iceberg
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy import URL
+from sqlalchemy.exc import SQLAlchemyError
 
+from tidegate.database_url import database_url, names_no_file
 from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable
 from tidegate.iceberg.rest import PatientCatalog
 from tidegate.kafka.config import Secret, properties_in
@@ -31,7 +32,7 @@ _FROM_ENVIRONMENT = {"s3.endpoint": "AWS_ENDPOINT_URL", "s3.region": "AWS_REGION
 _REST = ("http://", "https://")
 _EXAMPLE = '{"uri": "postgresql+psycopg://user:password@host/catalog", "warehouse": "s3://lake/tables"}'
 _TIMEOUT_S = 60.0
-_POSTGRES = "postgresql+psycopg"
+_DRIVERS = {"postgresql": "psycopg"}
 
 
 @dataclass(frozen=True)
@@ -177,19 +178,15 @@ class CatalogConfig:
 
 def _database(url: str, variable: str) -> URL:
     """Return the URL of a SQL catalog's database. Raises SettingsInvalid."""
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        parsed = None
+    parsed = database_url(url, _DRIVERS.get)
     kind = None if parsed is None else parsed.get_backend_name()
-    if parsed is None or kind not in ("sqlite", "postgresql", "postgres"):
-        # The text may hold a password: it is not repeated, here or in the cause.
+    if parsed is None or kind not in ("sqlite", "postgresql"):
         raise SettingsInvalid(
             f"{variable} has no URL of a catalog that can be used here", f"Write {_EXAMPLE}."
         )
-    if kind == "sqlite" and parsed.database in (None, "", ":memory:"):
+    if kind == "sqlite" and names_no_file(parsed):
         raise SettingsInvalid(
             f"{variable} is a SQLite database in memory, which is lost after each change",
             "Name a file: sqlite:////path/to/catalog.db.",
         )
-    return parsed if "+" in parsed.drivername or kind == "sqlite" else parsed.set(drivername=_POSTGRES)
+    return parsed

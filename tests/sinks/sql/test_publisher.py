@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, event, make_url, text
 
 from tests.postgres import PASSWORD, PostgresServer
 from tests.sinks.sql.conftest import KEY_TYPE, new_database
@@ -29,7 +29,7 @@ from tidegate.errors import (
 )
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.sinks.sql.database import Database
-from tidegate.sinks.sql.dialects import SqlDialect
+from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
 from tidegate.sinks.sql.progress import restart_after
 
 AFTER_COMMIT = "sql.commit=lose@2"
@@ -206,6 +206,27 @@ def test_generations_and_sinks_share_a_table_without_meeting(url: str) -> None:
     second.publish(1, [emission("a", 1)])
     assert [row["stream"] for row in first.rows("stream")] == ["visitors/1", "visitors/2"]
     assert len(first.progress()) == 2
+
+
+def test_long_list_of_keys_is_erased_in_parts(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialect = dialect_named(make_url(url).get_backend_name())
+    monkeypatch.setattr(type(dialect), "most_values", 3)
+    sink, keys = Sink(url), [emission(f"k{n}", n) for n in range(8)]
+    sink.publish(1, [*keys, emission("other", 1)])
+    lengths = []
+
+    def note(*execution: Any) -> None:
+        if execution[2].startswith("DELETE"):
+            lengths.append(len(execution[3]) - 1)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        with sink.database() as database:
+            erased = sink.publisher(database).erase(2, "first", sink.batches(keys, 7), 1)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert (erased, lengths) == (8, [3, 3, 1, 1])
+    assert sink.values() == [("other", 1)]
 
 
 @pytest.mark.sample(40)

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchModuleError
 
+from tidegate.database_url import database_url, names_no_file
 from tidegate.errors import OutcomeUnknown, SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
 from tidegate.extras import missing_extra
 from tidegate.failpoints import failpoint
@@ -148,22 +149,16 @@ class Database:
 
 
 def _parsed(url: str, variable: str) -> URL:
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        # The text may hold a password: it is not repeated, here or in the cause.
-        raise _not_a_url(variable) from None
-    if parsed.drivername == "postgres":
-        parsed = parsed.set(drivername="postgresql")
+    # a driver that tidegate brings along
+    parsed = database_url(url, lambda kind: dialect_named(kind).driver)
+    if parsed is None:
+        raise _not_a_url(variable)
     dialect = dialect_named(parsed.get_backend_name())
-    if dialect.is_file and parsed.database in (None, "", ":memory:"):
+    if dialect.is_file and names_no_file(parsed):
         raise SettingsInvalid(
             f"{variable} is a {dialect.title} database in memory, which is lost after each transaction",
             f"Name a file: {parsed.get_backend_name()}:////path/to/file.db.",
         )
-    if dialect.driver is not None and "+" not in parsed.drivername:
-        # the driver that tidegate brings along
-        return parsed.set(drivername=f"{parsed.drivername}+{dialect.driver}")
     return parsed
 
 

@@ -30,6 +30,7 @@ from sqlalchemy.types import TypeEngine
 from tidegate.errors import SinkRefused
 from tidegate.expressions.arrow import type_of
 from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
+from tidegate.sinks.sql.dialects.base import Unusable
 from tidegate.sinks.sql.history import update_validity
 from tidegate.sinks.sql.layout import IS_CURRENT, Layout, Part, Target
 from tidegate.sinks.sql.types import ExactText
@@ -149,13 +150,14 @@ def _missing_columns(connection: Connection, layout: Layout) -> list[Column[Any]
     missing = [column for column in layout.table.columns if column.name not in existing]
     _check_key(connection, layout, missing)
     require_room(connection.dialect, layout, existing)
-    why = dialect.check_existing(connection, layout.table, layout.target.mode)
+    unusable = dialect.check_existing(connection, layout.table, layout.target.mode)
     if IS_CURRENT in (column.name for column in missing) and not dialect.has_transactional_ddl:
-        why = f"{dialect.title} cannot turn it into a history in one transaction. Name another table"
-    if why is not None:
+        why = f"{dialect.title} cannot turn it into a history in one transaction"
+        unusable = Unusable(why, "Name another table")
+    if unusable is not None:
         raise SinkRefused(
-            f"The SQL table {layout.target.table} cannot be used: {why.partition('. ')[0]}",
-            f"{why.partition('. ')[2]}; nothing was published.",
+            f"The SQL table {layout.target.table} cannot be used: {unusable.why}",
+            f"{unusable.fix}; nothing was published.",
         )
     return missing
 

@@ -145,11 +145,13 @@ class SqlPublisher:
         table, names = self._layout.table, self._layout.keys
         # A table can be that of several pipelines, whose keys of the same text are others.
         own = table.c[names["stream"]].startswith(f"{self._shard.stream.pipeline}/", autoescape=True)
-        deleted = 0
+        deleted, most = 0, self._database.dialect.most_values
         for chunk in keys:
             texts = chunk.column(KEY).to_pylist()
-            with failpoint("sql.erase"):
-                connection.execute(delete(table).where(own, table.c[names[KEY]].in_(texts)))
+            for first in range(0, len(texts), most):
+                are_erased = table.c[names[KEY]].in_(texts[first : first + most])
+                with failpoint("sql.erase"):
+                    connection.execute(delete(table).where(own, are_erased))
             deleted += len(texts)
         return deleted
 

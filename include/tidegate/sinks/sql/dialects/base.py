@@ -6,7 +6,7 @@ A subclass has a file of its own here. Whatever differs between databases is in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +40,13 @@ from tidegate.kernel.equality import widens
 
 Row = Mapping[str, Any]
 """A row as parameters of a statement: key of the column -> value."""
+
+
+class Unusable(NamedTuple):
+    """Why an existing table cannot be written to, as the end of a sentence, and what to do about it."""
+
+    why: str
+    fix: str
 
 
 class Writer(Protocol):
@@ -103,6 +110,8 @@ class SqlDialect:
     """Whether the number of rows that an upsert reports is that of the rows that it took."""
     has_zero_character: ClassVar[bool] = True
     """Whether a text can have the character with the code 0."""
+    most_values: ClassVar[int] = 900
+    """The most values that one statement compares with: Oracle takes 1,000, SQL Server 2,100 parameters."""
     can_try_rows: ClassVar[bool] = False
     """Whether rows can be tried under savepoints, and `refuses_row` says which errors are about a row."""
     has_nan: ClassVar[bool] = True
@@ -187,8 +196,8 @@ class SqlDialect:
         del table, column
         return f"Let it have the type {type_}; then run again, nothing is lost."
 
-    def check_existing(self, connection: Connection, table: Table, mode: str) -> str | None:
-        """Return why an existing table cannot be written to exactly once, with a remedy; None if it can."""
+    def check_existing(self, connection: Connection, table: Table, mode: str) -> Unusable | None:
+        """Return why an existing table cannot be written to exactly once; None if it can."""
         del connection, table, mode
         return None
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkUnavailable
-from tidegate.sinks.sql.dialects.base import SqlDialect
+from tidegate.sinks.sql.dialects.base import SqlDialect, Unusable
 
 # Codes of the server: read-only, shutting down, too many connections, no space, waits for a lock, deadlock,
 # killed. Codes from 2000 to 2999 are the client's, about the connection.
@@ -46,6 +46,7 @@ class Mysql(SqlDialect):
     has_infinity = False
     counts_upserts = False  # a replaced row counts as two
     can_try_rows = True
+    most_values = 10_000
     measures_bytes = False
     longest_key = 750
     """In characters: InnoDB indexes 3,072 bytes, and a character has up to four."""
@@ -117,31 +118,33 @@ class Mysql(SqlDialect):
     def widening(self, table: str, column: str, type_: str) -> str:
         return f"Run `ALTER TABLE {table} MODIFY COLUMN {column} {type_}`; then run again, nothing is lost."
 
-    def check_existing(self, connection: Connection, table: Table, mode: str) -> str | None:
+    def check_existing(self, connection: Connection, table: Table, mode: str) -> Unusable | None:
         engine = _stated(connection, table, "engine", "tables")
         if engine != "InnoDB":
-            return f"its engine is {engine}, which has no transactions. Run ALTER TABLE … ENGINE = InnoDB"
+            return Unusable(
+                f"its engine is {engine}, which has no transactions", "Run ALTER TABLE … ENGINE = InnoDB"
+            )
         if mode == "append":
             return None
         collation = _stated(connection, table, "collation_name", "columns", "AND column_name = 'key'")
         if collation is not None and not collation.endswith(("_nopad_bin", "_0900_bin")):
             exact = self.name_type(connection.dialect, self.longest_key).compile(connection.dialect)
-            return (
-                f"its column key has the collation {collation}, to which keys that differ can be one. Give "
-                f"it the type {exact}"
+            return Unusable(
+                f"its column key has the collation {collation}, to which keys that differ can be one",
+                f"Give it the type {exact}",
             )
         unique = [
             index["name"]
             for index in inspect(connection).get_indexes(table.name, table.schema)
             if index["unique"] and set(index["column_names"]) != {column.name for column in table.primary_key}
         ]
-        if mode != "history" and unique:
-            # ON DUPLICATE KEY UPDATE would replace the row of another key there, or leave a row out.
-            return (
-                f"its unique index {unique[0]} lets a row replace that of another key, or be left out. Drop "
-                "the index, or write to another table"
-            )
-        return None
+        if mode == "history" or not unique:
+            return None
+        # ON DUPLICATE KEY UPDATE would replace the row of another key there, or leave a row out.
+        return Unusable(
+            f"its unique index {unique[0]} lets a row replace that of another key, or be left out",
+            "Drop the index, or write to another table",
+        )
 
     def upsert(self, table: Table, key: Sequence[str]) -> Any:
         statement = mysql.insert(table)

@@ -29,6 +29,7 @@ class Postgresql(SqlDialect):
     longest_key = 2_600
     has_zero_character = False
     can_try_rows = True
+    most_values = 10_000
 
     def connect_options(self, url: URL, wait_s: float) -> dict[str, Any]:
         return connect_options(url)
