@@ -43,7 +43,7 @@ Row = Mapping[str, Any]
 
 
 class Unusable(NamedTuple):
-    """Why an existing table cannot be written to, as the end of a sentence, and what to do about it."""
+    """A fault of an existing table, as the end of a sentence, and what a person does about it."""
 
     why: str
     fix: str
