@@ -35,7 +35,7 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.kafka.messages import topic_messages
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
-from tidegate.spark.publication import send_shards
+from tidegate.spark.batch import send_shards
 from tidegate.spark.session import OwnSession
 from tidegate.storage import Store
 from tidegate.storage.datafile import ROW_GROUP_ROWS, RowWriter

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate_airflow.action_form import ActionRequest
 from tidegate_airflow.connections import connected, run_step
 from tidegate_airflow.replay import Replay, decided_by
 from tidegate_airflow.runs import ledger_run_id
-from tidegate_airflow.triggers import Request, refuse_backfill
+from tidegate_airflow.triggers import ActionRequest, Request, refuse_backfill
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -181,4 +180,4 @@ _ACTIONS: Mapping[str, Callable[[Call], Iterator[str]]] = {
     "rollback": rollback,
     "recover": recover,
 }
-"""Action -> what does it. `action_form` has the same names, without the imports."""
+"""Action -> what does it. `triggers.ACTIONS` has the same names, without the imports."""

@@ -1,4 +1,9 @@
-"""Airflow as the host of the console: its login, its rights on DAGs, its runs and connections."""
+"""Airflow as the host of the console: its login, its rights on DAGs, its runs and connections, and the tasks
+that do not start.
+
+Airflow leaves a task in the state `scheduled` whose pool does not exist, with a warning in the scheduler's
+log alone, and a task in the state `queued` whose queue no worker takes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,8 @@ import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Literal
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -13,6 +20,8 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
+from airflow.models.pool import Pool
+from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from fastapi import Depends, Request, params
 from sqlalchemy import select
@@ -27,7 +36,57 @@ from tidegate.settings import Settings
 from tidegate_airflow.connections import connection_environment, ledger_environment, require_absolute_home
 from tidegate_airflow.operators import root_path
 from tidegate_airflow.runs import airflow_run_id, ledger_run_id
-from tidegate_airflow.waiting import waiting_reasons
+
+_LONGEST_QUEUED = timedelta(minutes=10)
+_MOST_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class WaitingTask:
+    """A task that Airflow has not started yet."""
+
+    task_id: str
+    run_id: str
+    state: str
+    pool: str
+    queue: str
+    queued_at: datetime | None
+
+    def reason(self, pools: Collection[str], now: datetime) -> str | None:
+        """Return why it does not start, with what to do; None: it may start at any time.
+
+        Args:
+            pools: The names of Airflow's pools.
+            now: The present instant, with a time zone.
+        """
+        task = f"The task {self.task_id} of the run {self.run_id}"
+        if self.pool not in pools:
+            return (
+                f"{task} never starts: Airflow has no pool {self.pool}. Create the pool in Airflow, or "
+                "correct `airflow: {pool: …}` in the pipeline file or in defaults.yaml."
+            )
+        # A short queue is normal: an executor takes a while to start a task.
+        if self.state == "queued" and self.queued_at is not None and now - self.queued_at > _LONGEST_QUEUED:
+            minutes = (now - self.queued_at) // timedelta(minutes=1)
+            return (
+                f"{task} has been queued for {minutes} minutes: no worker takes the queue {self.queue}, or "
+                "none has a free slot. Start a worker for it, or correct `airflow: {queue: …}`."
+            )
+        return None
+
+
+def waiting_reasons(dag_id: str) -> list[str]:
+    """Return a sentence for each task of a DAG that does not start, as of now."""
+    table = TaskInstance
+    columns = (table.task_id, table.run_id, table.state, table.pool, table.queue, table.queued_dttm)
+    query = select(*columns).where(table.dag_id == dag_id, table.state.in_(["scheduled", "queued"]))
+    with create_session(scoped=False) as session:
+        pools = set(session.scalars(select(Pool.pool)))
+        # Bounded: a large backfill may have thousands of scheduled tasks.
+        tasks = [WaitingTask(*row) for row in session.execute(query.limit(_MOST_SHOWN))]
+    now = datetime.now(timezone.utc)
+    reasons = (task.reason(pools, now) for task in tasks)
+    return [reason for reason in reasons if reason is not None]
 
 
 def remember_user(request: Request, user: GetUserDep) -> None:

@@ -69,7 +69,7 @@ def test_missing_batch_key_offset_or_stage_are_distinguished(world: World) -> No
     assert "Batch 2 of availability/1 is not committed. Name one from 1 to 1." in refusal("k", "--batch", "2")
     assert "has read up to 1" in refusal("k", "--offsets", f"{world.source}/0/2-9")
     assert "never read elsewhere[0]" in refusal("k", "--offsets", "elsewhere/0/0")
-    assert "Its stages are: availability." in refusal("k", "--stage", "nope")
+    assert "It has: availability." in refusal("k", "--stage", "nope")
     assert key_of() in refusal("nobody")
 
 

@@ -10,8 +10,7 @@ from fastapi.testclient import TestClient
 from tests.seeded import Seeded
 from tidegate.app import stream_of
 from tidegate.console.formatting import number
-from tidegate.console.pages.charts import plots_of
-from tidegate.console.plot import Axis, Line, Moment, plot
+from tidegate.console.pages.charts import Axis, Line, Moment, plot, plots_of
 from tidegate.inspect.series import ChartRange, Series, series
 
 PAGE = "/pipelines/availability/charts"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.console.pages import served, set_environment, visible_text
 from tests.seeded import Seeded
-from tidegate.console.drawing import HEIGHT, WIDTH, draw
+from tidegate.console.pages.graph import HEIGHT, WIDTH, draw
 from tidegate.inspect import Graph, Node, NodeKind, catalog_entries, pipeline_graph
 
 READER = """

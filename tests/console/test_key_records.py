@@ -13,8 +13,8 @@ from tests.world import World, key_of
 from tidegate.app import stream_of
 from tidegate.console.local import ADDRESS, application
 from tidegate.errors import BrokerUnavailable, SettingsInvalid
-from tidegate.inspect import key_records as records_module
-from tidegate.inspect.key_records import key_records
+from tidegate.inspect import explain as explanations
+from tidegate.inspect.explain import key_records
 from tidegate.kernel.strategies import REASONS
 
 PAGE = "/pipelines/availability/keys"
@@ -63,7 +63,7 @@ def test_broker_that_is_down_leaves_the_timeline(recent: Seeded, monkeypatch: py
 
 
 def test_large_batch_is_left_to_the_command(recent: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records_module, "MOST_RECORDS", 999)
+    monkeypatch.setattr(explanations, "MOST_RECORDS", 999)
     stream = stream_of(recent.app.pipeline("availability"))
     with pytest.raises(SettingsInvalid, match="has read 1,000 offsets, and a page reads at most 999"):
         key_records(recent.app, stream, "s2", 2, pytest.fail)

@@ -81,7 +81,7 @@ def test_page_changes_make_its_case_pass(changed: Path, home: Path) -> None:
     (case,) = blocks("yaml")
     (changed / "every_nth.yaml").write_text(case)
     environment = {**os.environ, "TIDEGATE_HOME": str(home), "PYTHONPATH": str(changed / "include")}
-    run = "import tidegate; print(tidegate.__file__); from tidegate.cli.main import cli; cli()"
+    run = "import tidegate; print(tidegate.__file__); from tidegate.cli import cli; cli()"
     done = subprocess.run(
         [sys.executable, "-c", run, "test", "every_nth.yaml", "--cuts", "5"],
         cwd=changed,

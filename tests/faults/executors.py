@@ -30,7 +30,7 @@ from tests.sinks.kafka.sending import Sending
 from tests.world import NOW_MS, World
 from tidegate.batch import Trigger, plan_batch, publish_batch
 from tidegate.spark.batch import compute_batch
-from tidegate.spark.computation import Before
+from tidegate.spark.computation import Before, PlannedBatch
 from tidegate.spark.session import open_session
 from tidegate.spark.source import KafkaSource
 from tidegate.storage.datafile import read_files
@@ -166,8 +166,10 @@ def computed(spark: SparkSession, world: World, fired: Path) -> dict[str, Any]:
     lake = world.app.lake(plan.stream)
     records = KafkaSource(world.app.settings.kafka(), plan.ranges)
 
+    batch = PlannedBatch(plan, world.pipeline, lake, Before())
+
     def result(attempt: str) -> dict[str, Any]:
-        manifest = compute_batch(spark, plan, world.pipeline, records, lake, Before(), attempt).manifest
+        manifest = compute_batch(spark, batch, records, attempt).manifest
         tables = [read_files(lake.store, manifest.files_of(*kind)) for kind in KINDS]
         folders = [lake.files(*kind, attempt) for kind in KINDS]
         return {

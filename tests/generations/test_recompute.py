@@ -15,7 +15,7 @@ from tests.world import NOW_MS, World, key_of
 from tidegate.batch import Trigger, run_batch
 from tidegate.cli import cli
 from tidegate.errors import Halted, StateGivenUp
-from tidegate.generations import begin_from, plan_recomputation, promote, recompute
+from tidegate.generations import begin_from, plan_recomputation, promote, repeat
 from tidegate.generations.recompute import StageWork, stage_work
 from tidegate.inspect import read_emissions
 from tidegate.ledger import Stream, schema
@@ -250,4 +250,4 @@ def test_edited_file_is_refused_by_later_calls(beside: Beside) -> None:
     plan = recomputation(beside, SECOND, "{name: second, select: {m: n + 1}")
     beside.decide(beside.new, 1, [("a", 10)])  # planned with the file as it was
     with pytest.raises(Halted, match="A file was edited since visitors/2 began"):
-        recompute(beside.old.app, beside.new.pipeline, plan, lambda _: pytest.fail("no Spark is needed"))
+        repeat(beside.old.app, beside.new.pipeline, plan, lambda _: pytest.fail("no Spark is needed"))

@@ -14,7 +14,7 @@ from tests.world import NOW_MS, World, key_of
 from tidegate.batch import RepeatedBatch, Trigger, run_batch
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
-from tidegate.generations import compare_generations, plan_restatement, promote, restate
+from tidegate.generations import compare_generations, plan_restatement, promote, repeat
 from tidegate.ledger import Head, Stream
 from tidegate.yaml.load import load_pipeline
 
@@ -116,7 +116,7 @@ def test_generation_with_batches_of_its_own_is_refused(beside: Beside) -> None:
     beside.fill()
     restatement = plan_restatement(beside.old.app, beside.old.pipeline, beside.old.stream, 2, 3)
     with pytest.raises(Halted, match="did not begin with the state before batch 2"):
-        restate(beside.old.app, beside.new.pipeline, restatement, lambda _: pytest.fail("no Spark is needed"))
+        repeat(beside.old.app, beside.new.pipeline, restatement, lambda _: pytest.fail("no Spark is needed"))
 
 
 @pytest.mark.long

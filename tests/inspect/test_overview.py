@@ -18,7 +18,7 @@ from tidegate import inspect, quarantine
 from tidegate.app import App, stream_of
 from tidegate.errors import BrokerUnavailable, QualityFailed, SettingsInvalid, SinkUnavailable
 from tidegate.inspect import streams as catalog_module
-from tidegate.inspect.lags import current_lags
+from tidegate.inspect.overview import current_lags
 from tidegate.ledger import Head, Run, Stream
 from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.quarantine.page import MAX_CHARACTERS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidegate.cli.main import cli
+from tidegate.cli import cli
 from tidegate.ksql.functions import FUNCTIONS
 from tidegate.ksql.grouping import AGGREGATES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tidegate.cli.main import cli
+from tidegate.cli import cli
 from tidegate.ksql.statements import Import
 
 STREAMS = (

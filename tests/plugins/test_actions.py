@@ -160,7 +160,7 @@ def test_contradicting_parameters_do_nothing(params: dict[str, Any], reason: str
 
 def test_form_offers_every_action_and_remedy() -> None:
     from tidegate.recovery import REMEDIES
-    from tidegate_airflow import action_form, actions
+    from tidegate_airflow import actions, triggers
 
-    assert set(actions._ACTIONS) == set(action_form.ACTIONS)
-    assert {remedy.name for remedy in REMEDIES} - set(action_form.REMEDIES) == {"move"}
+    assert set(actions._ACTIONS) == set(triggers.ACTIONS)
+    assert {remedy.name for remedy in REMEDIES} - set(triggers.REMEDIES) == {"move"}

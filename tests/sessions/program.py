@@ -27,7 +27,7 @@ from tidegate.batch import Trigger, plan_batch
 from tidegate.batch.compute import left_before
 from tidegate.cli import cli
 from tidegate.errors import OffsetsLost
-from tidegate.spark.computation import Computation
+from tidegate.spark.computation import Computation, PlannedBatch
 from tidegate.spark.java import find_java, java_home
 from tidegate.spark.session import open_session
 from tidegate.spark.source import KafkaSource
@@ -120,7 +120,7 @@ def _lost(world: World, spark: SparkSession, explained: Path) -> str:
     assert plan is not None
     before = left_before(world.app, world.app.ledger, plan)
     records = KafkaSource(world.app.settings.kafka(), plan.ranges)
-    computation = Computation(spark, plan, world.pipeline, world.app.lake(plan.stream), before)
+    computation = Computation(spark, PlannedBatch(plan, world.pipeline, world.app.lake(plan.stream), before))
     _explain(computation.frame(records, "explained"), explained)
     world.delete_records({(range_.topic, range_.partition): range_.end for range_ in plan.ranges})
     try:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.shadow.emissions import ALL_READ, EXACT, emission
-from tidegate.cli.commands.shadow import count_rows, example_rows, report_object
-from tidegate.console.document import shadow_page
+from tidegate.cli.commands.shadow import report_object, shadow_page
 from tidegate.model.pipeline import Pipeline
 from tidegate.shadow import ShadowReport
 from tidegate.shadow.comparison import ComparedJobs, compared_jobs
@@ -25,7 +24,7 @@ def report() -> ShadowReport:
 
 def test_page_escapes_all_data_and_loads_nothing() -> None:
     made = report()
-    text = shadow_page(made, count_rows(made), example_rows(made), {MARKUP: [{MARKUP: MARKUP}]})
+    text = shadow_page(made, {MARKUP: [{MARKUP: MARKUP}]})
     assert "<script" not in text
     assert text.count("&lt;script&gt;alert(1)") >= 8
     assert "default-src 'none'" in text

@@ -178,7 +178,7 @@ def test_impossible_comparisons_are_refused_with_a_remedy(world: World) -> None:
     stock(world, (1,))
     world.send(sent(world, 0, True))
     assert "--max-records is 3" in refusal(world, "--max-records", "3")
-    assert "It has availability" in refusal(world, "--stage", "nope")
+    assert "It has: availability." in refusal(world, "--stage", "nope")
     assert "cannot be read like this" in refusal(world, "--ignore", "nope")
     assert "has no window" in refusal(world, "--windowed-keys")
     assert "is no duration" in refusal(world, "--within", "soon")

@@ -23,8 +23,8 @@ from tests.simulator.world import World
 from tidegate.batch import Trigger
 from tidegate.errors import Halted
 from tidegate.generations import open_generation, promote
-from tidegate.generations.recompute import plan_recomputation, recompute
-from tidegate.generations.restate import plan_restatement, restate
+from tidegate.generations.recompute import plan_recomputation
+from tidegate.generations.restate import plan_restatement, repeat
 from tidegate.ledger import Plan, Stream
 from tidegate.sinks.port import shard_name
 
@@ -57,12 +57,12 @@ class Repeats(Generations):
             open_generation(app, self.pipelines[2])
         if self._is_edit:
             work = plan_recomputation(app, self.pipelines[2], _FIRST, head)
-            recompute(app, self.pipelines[2], work, no_session)
+            repeat(app, self.pipelines[2], work, no_session)
             self.world.counts["recomputed"] += 1
             return
         first, last = self._range = self._range or self._drawn_range(head)
         pipeline = self.pipelines[2]
-        restate(app, pipeline, plan_restatement(app, pipeline, _FIRST, first, last), no_session)
+        repeat(app, pipeline, plan_restatement(app, pipeline, _FIRST, first, last), no_session)
         self.world.counts["restated"] += 1
 
     def _drawn_range(self, head: int) -> tuple[int, int]:

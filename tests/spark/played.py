@@ -19,7 +19,7 @@ from tidegate.ledger import Plan, Stream
 from tidegate.ledger.records import OffsetRange
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.batch import compute_batch
-from tidegate.spark.computation import Before, Computation, Computed
+from tidegate.spark.computation import Before, Computation, Computed, PlannedBatch
 from tidegate.spark.reused import StoredBatch
 from tidegate.spark.source import KafkaSource, RecordSlice, RecordSource
 from tidegate.storage import Lake
@@ -114,13 +114,16 @@ class Played:
 
     def frame(self, source: KafkaSource) -> DataFrame:
         """Return the frame that Spark would run for a batch on this source."""
-        computation = Computation(self.spark, self._plan_of(source), self.pipeline, self.lake, self.before)
+        computation = Computation(self.spark, self.planned(self._plan_of(source), self.before))
         return computation.frame(source, "planned")
+
+    def planned(self, plan: Plan, before: Before) -> PlannedBatch:
+        """Return a batch of the stream, from the state before it."""
+        return PlannedBatch(plan, self.pipeline, self.lake, before)
 
     def _computed(self, source: RecordSource, plan: Plan, stored: StoredBatch | None = None) -> Computed:
         attempt = f"{plan.seq:010d}-000001-00000000"
-        parts = (self.lake, self.before, attempt, stored)
-        computed = compute_batch(self.spark, plan, self.pipeline, source, *parts)
+        computed = compute_batch(self.spark, self.planned(plan, self.before), source, attempt, stored)
         self.seq, self.clocks = plan.seq, plan.clocks_after
         self.plans.append(plan)
         self._keep(computed)

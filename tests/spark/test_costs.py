@@ -19,7 +19,7 @@ from tidegate.kafka.records import Slice
 from tidegate.ledger.records import OffsetRange, Plan, Stream
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.batch import compute_batch
-from tidegate.spark.computation import Computed
+from tidegate.spark.computation import Computed, PlannedBatch
 from tidegate.spark.source import RecordSlice
 from tidegate.storage.store import Store
 from tidegate.yaml.cases import CaseRecord
@@ -214,7 +214,7 @@ def test_small_batch_reads_little_of_a_large_state(spark: SparkSession, tmp_path
             *((OffsetRange("in", 0, source.first, source.end, is_cut=True),), {}, "", ""),
         )
         name = f"{seq:010d}-000001-00000000"
-        return compute_batch(spark, plan, played.pipeline, source, lake, played.before, name)
+        return compute_batch(spark, PlannedBatch(plan, played.pipeline, lake, played.before), source, name)
 
     first = computed(1, Numbers(0, KEYS, 1))
     state = first.manifest.files_of("state", "changes")

@@ -41,9 +41,8 @@ def _traces(played: Played, records: list[CaseRecord], stage: str | None = None)
     files = sorted((played.root).rglob("*"))
     plan = played.plans[-1]
     played.clocks = clocks
-    events = explain_batch(
-        played.spark, plan, played.pipeline, GivenRecords(tuple(records)), played.lake, before, stage, "1"
-    )
+    given = GivenRecords(tuple(records))
+    events = explain_batch(played.spark, played.planned(plan, before), given, stage, "1")
     assert sorted((played.root).rglob("*")) == files, "an explanation writes nothing"
     return events
 

@@ -149,7 +149,7 @@ def test_explanation_shows_a_removed_record(spark: SparkSession, tmp_path: Path,
     before, records = played.before, [record("a", n, 5, offset) for offset, n in enumerate((1, 2))]
     played.batch(records)
     source = GivenRecords(tuple(records))
-    events = explain_batch(spark, played.plans[-1], played.pipeline, source, played.lake, before, None, "a")
+    events = explain_batch(spark, played.planned(played.plans[-1], before), source, None, "a")
     assert [(event.what, event.fate) for event in events] == [
         *(("record", "removed"), ("record", "new"), ("emission", "new"))
     ]

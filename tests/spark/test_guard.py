@@ -155,5 +155,5 @@ def test_explanation_shows_why_a_record_is_quarantined(spark: SparkSession, tmp_
     before = played.before
     played.batch(given)
     plan, source = played.plans[0], GivenRecords(tuple(given))
-    events = explain_batch(spark, plan, played.pipeline, source, played.lake, before, None, "a")
+    events = explain_batch(spark, played.planned(plan, before), source, None, "a")
     assert sorted(event.source[2] for event in events if event.what == "quarantined") == [1, 3]

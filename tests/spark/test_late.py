@@ -90,7 +90,7 @@ def test_explain_shows_late_records_as_emissions(spark: SparkSession, tmp_path: 
     played = Played(spark, pipeline, tmp_path)
     played.batch(records)
     given = GivenRecords(tuple(records))
-    events = explain_batch(spark, played.plans[0], pipeline, given, played.lake, Before(), "tens", "0")
+    events = explain_batch(spark, played.planned(played.plans[0], Before()), given, "tens", "0")
     fates = {event.source[2]: event.fate for event in events if event.what == "record"}
     late = [event for event in events if event.stage == "tens.late"]
     assert late

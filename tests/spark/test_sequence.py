@@ -50,7 +50,7 @@ def explained(played: Played, records: Sequence[CaseRecord]) -> list[TraceEvent]
     played.batch(records)
     plan, played.clocks = played.plans[-1], clocks
     source = GivenRecords(tuple(records))
-    return explain_batch(played.spark, plan, played.pipeline, source, played.lake, before, None, "1")
+    return explain_batch(played.spark, played.planned(plan, before), source, None, "1")
 
 
 def test_sequenced_deletion_lasts_and_is_explained(played: Played) -> None:

@@ -13,8 +13,8 @@ import pytest
 from tidegate.spark.accounting import account_for, counts_of_sources, stage_counts
 from tidegate.spark.case_parts import Outcome
 from tidegate.spark.case_run import CaseRun
+from tidegate.spark.frames import accounting_passes
 from tidegate.spark.shuffle import Report, SliceReport, TaskReport
-from tidegate.spark.source_passes import accounting_passes
 from tidegate.spark.steps import passes_of
 from tidegate.yaml.cases import CaseRecord
 from tidegate.yaml.load import parse_case_pipeline

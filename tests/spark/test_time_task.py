@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.spark.time_task import Clock, by_place
+from tidegate.spark.level import Clock, by_place
 
 SCHEMA = pa.schema(
     [

@@ -83,4 +83,4 @@ def _computed(played: Played, source: Wide) -> Computed:
     ranges = (OffsetRange("in", 0, 0, source.number, is_cut=True),)
     plan = Plan(*(stream, 1, "played", -1, ALWAYS_BELIEVED), *(ranges, {}, "", ""))
     name = "0000000001-000001-00000000"
-    return compute_batch(played.spark, plan, played.pipeline, source, played.lake, Before(), name)
+    return compute_batch(played.spark, played.planned(plan, Before()), source, name)

@@ -186,6 +186,7 @@ class App:
         Raises PipelineInvalid if the pipeline names a function of a module that the settings do not allow.
         """
         from tidegate.spark.batch import compute_batch  # late: only this needs Spark
+        from tidegate.spark.computation import PlannedBatch
 
         pipeline = planned_pipeline(plan)
         records, stored = self.records(plan, pipeline), self._stored(plan)
@@ -193,8 +194,8 @@ class App:
         # Only now: opening a session takes seconds, and the checks above need none.
         with failpoint("compute.session"):
             session = open_session(reading_of(pipeline).rows(plan.most_records))
-        lake = self.lake(plan.stream)
-        return compute_batch(session, plan, pipeline, records, lake, before, attempt, stored)
+        batch = PlannedBatch(plan, pipeline, self.lake(plan.stream), before)
+        return compute_batch(session, batch, records, attempt, stored)
 
     def _stored(self, plan: Plan) -> StoredBatch | None:
         """Return the batch that a plan reuses; None if it reuses none.
@@ -257,7 +258,7 @@ def _sent_by_spark(open_session: OpenSession, pipeline: Pipeline) -> SendShards:
     """Return a function that opens the session only when it sends shards."""
 
     def send(tasks: Sequence[ShardTask]) -> Sequence[int]:
-        from tidegate.spark.publication import send_shards  # late: only this needs Spark
+        from tidegate.spark.batch import send_shards  # late: only this needs Spark
 
         return send_shards(open_session(0), pipeline, tasks)
 

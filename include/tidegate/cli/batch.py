@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import inspect
 from tidegate.app import App, stream_of
-from tidegate.batch import (
-    Outcome,
-    ReplayRequest,
-    Trigger,
-    run_batch,
-)
-from tidegate.cli.master import spark_master
+from tidegate.batch import Outcome, ReplayRequest, Trigger, run_batch
+from tidegate.cli.master import own_session
 from tidegate.cli.options import RunOptions, epoch_ms
 from tidegate.cli.output import steps_shown
 from tidegate.kernel.counts import REFUSED_ROW
@@ -42,12 +37,7 @@ def run_trigger(
         jvm: The JVM of a Spark that the command starts for itself; None: a new one.
         quiet: Show no progress.
     """
-    from tidegate.spark.session import OwnSession
-
-    settings, name = app.settings, app.session_name(stream_of(pipeline))
-    spark = OwnSession(spark_master(settings), settings.spark_memory, name, jvm)
-    # a session of its own, which ends with the command
-    with steps_shown(quiet=quiet) as progress, spark:
+    with steps_shown(quiet=quiet) as progress, own_session(app, stream_of(pipeline), jvm) as spark:
 
         def open_session(records: int) -> SparkSession:
             if pipeline.quality:

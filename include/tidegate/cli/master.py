@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tidegate.cli.output import err
 from tidegate.settings import OWN_SPARK, Settings
+
+if TYPE_CHECKING:
+    from tidegate.app import App
+    from tidegate.ledger import Stream
+    from tidegate.spark.driver import DriverJvm
+    from tidegate.spark.session import OwnSession
+
+
+def own_session(app: App, stream: Stream, jvm: DriverJvm | None = None) -> OwnSession:
+    """Return a session for batches of a stream, which ends with the command.
+
+    Args:
+        jvm: The JVM of a Spark that the command starts for itself; None: a new one.
+    """
+    from tidegate.spark.session import OwnSession
+
+    master, memory = spark_master(app.settings), app.settings.spark_memory
+    return OwnSession(master, memory, app.session_name(stream), jvm)
 
 
 def spark_master(settings: Settings) -> str:

@@ -1,11 +1,10 @@
-"""`tidegate generation new` and `restate`: make another generation, and fill it with batches of the one in
-charge.
+"""`tidegate generation new` and `restate`: copy a pipeline's file for another generation, and fill that with
+batches of the one in charge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,18 +12,109 @@ from uuid import uuid4
 
 import click
 
-from tidegate.cli.generation_files import copied, is_begun, named_file, path_of, require_file_in_charge
 from tidegate.cli.options import as_json, instant, pipeline_names
 from tidegate.cli.output import out, show
 
 if TYPE_CHECKING:
-    from tidegate.app import App, OpenSession
-    from tidegate.batch.validate import Check
-    from tidegate.generations import Recomputation, Restatement
+    from tidegate.app import App
+    from tidegate.generations import Recomputation, RepeatedBatches, Restatement
     from tidegate.ledger import Stream
     from tidegate.model.pipeline import Pipeline
 
-    PipelineFile = tuple[Path, Pipeline]
+_GENERATION = re.compile(r"^generation:[^#\n]*", re.MULTILINE)
+_PIPELINE = re.compile(r"^pipeline:.*$", re.MULTILINE)
+
+
+def path_of(app: App, pipeline: str) -> Path:
+    """Return the path of a pipeline's file, by its name or path."""
+    return (
+        Path(pipeline)
+        if pipeline.endswith((".yaml", ".yml"))
+        else app.settings.pipelines / f"{pipeline}.yaml"
+    )
+
+
+def is_begun(app: App, stream: Stream) -> bool:
+    """Return whether a generation exists, with a batch or as the one that publishes."""
+    if stream not in app.ledger.streams():
+        return False
+    charge, head = app.ledger.charge(stream.pipeline), app.ledger.head(stream)
+    is_empty = charge.withholds(stream.generation) and not head.seq
+    return not is_empty or app.ledger.open_plan(stream) is not None
+
+
+def named_file(app: App, pipeline: str, number: int | None) -> tuple[Path, Pipeline]:
+    """Return the path and the pipeline of a file, or of its copy for the generation in which a call goes on.
+
+    Raises SettingsInvalid if there is no such generation.
+    """
+    from tidegate.generations import require_generation
+    from tidegate.ledger import Stream
+
+    loaded, path = app.pipeline(pipeline), path_of(app, pipeline)
+    if number is None:
+        return path, loaded
+    require_generation(app, Stream(loaded.pipeline, number))
+    return copy_with(path, loaded, number)
+
+
+def require_file_in_charge(app: App, pipeline: Pipeline, origin: Stream, number: int | None) -> None:
+    """Raise UsageError if a file is that of another generation than `origin`, which has begun: its text is
+    not that of the batches that are repeated.
+
+    Args:
+        number: the generation in which a call goes on, whose own file may be named as well.
+    """
+    from tidegate.app import stream_of
+    from tidegate.yaml.load import load_pipelines
+
+    own = stream_of(pipeline)
+    if own == origin or own.generation == number or not is_begun(app, own):
+        return
+    files = {stream_of(loaded): name for name, loaded in load_pipelines(app.settings.pipelines)[0].items()}
+    fix = (
+        f"Name its file: {files[origin]}."
+        if origin in files
+        else f"Write its file: generation: {origin.generation}."
+    )
+    raise click.UsageError(
+        f"This is the file of generation {own.generation} of {own.pipeline}, and generation "
+        f"{origin.generation} is in charge. {fix}"
+    )
+
+
+def copied(app: App, path: Path, pipeline: Pipeline) -> tuple[Path, Pipeline]:
+    """Return the path and the pipeline of a copy with the next generation's number. The file is not
+    written yet.
+    """
+    from tidegate.ledger import Stream
+
+    taken = [stream.generation for stream in app.ledger.streams() if stream.pipeline == pipeline.pipeline]
+    number = max(taken) + 1
+    # the number of a dropped generation is never used again
+    while app.ledger.is_dropped(Stream(pipeline.pipeline, number)):
+        number += 1
+    copy, loaded = copy_with(path, pipeline, number)
+    if copy.exists():
+        raise click.UsageError(f"{copy} already exists: use its name instead of {path.stem}, or remove it.")
+    return copy, loaded
+
+
+def copy_with(path: Path, pipeline: Pipeline, number: int) -> tuple[Path, Pipeline]:
+    """Return the path and the pipeline of the copy for a generation: its file, if there is one."""
+    from tidegate.yaml.load import load_pipeline, parse_pipeline
+
+    if pipeline.generation == number:
+        return path, pipeline
+    copy = path.with_name(f"{pipeline.pipeline}_g{number}.yaml")
+    if copy.exists():
+        return copy, load_pipeline(copy)
+    line = f"generation: {number}"
+    text, replaced = _GENERATION.subn(line, pipeline.text, count=1)
+    if not replaced:
+        text = _PIPELINE.sub(lambda line_before: f"{line_before[0]}\n{line}", text, count=1)
+    return copy, parse_pipeline(text, str(copy))
+
 
 number_option = click.option(
     "--generation", "number", type=int, help="Go on in this generation, which a call has made."
@@ -92,7 +182,7 @@ def new(
         return
     recomputation = plan_recomputation(app, loaded, origin, seq)
     if yes:
-        _recompute(app, (path, loaded), number, recomputation, as_json)
+        _fill(app, (path, loaded), number, recomputation, "", as_json)
         return
     show(_work_rows(recomputation), as_json, f"What would be done for batches 1 to {seq} of {origin}")
     _nothing_done(as_json)
@@ -155,18 +245,6 @@ def _work_rows(recomputation: Recomputation) -> list[dict[str, Any]]:
     return stages + sinks
 
 
-def _recompute(
-    app: App, file: PipelineFile, number: int | None, recomputation: Recomputation, as_json: bool
-) -> None:
-    from tidegate.generations import recompute
-
-    def run(loaded: Pipeline, *tools: Any) -> None:
-        recompute(app, loaded, recomputation, *tools)
-
-    path, loaded = _filled(app, file, number, run, as_json)
-    _show_filled(loaded, path, len(recomputation.plans), "", as_json)
-
-
 @click.command()
 @click.argument("pipeline", shell_complete=pipeline_names)
 @click.option("--from-batch", "first", type=int, required=True, help="The first batch to compute again.")
@@ -184,7 +262,6 @@ def restate(pipeline: str, first: int, last: int, number: int | None, yes: bool,
     """
     from tidegate.app import App
     from tidegate.generations import origin_of, plan_restatement
-    from tidegate.generations import restate as restate_batches
 
     app = App.from_environment() if yes else App.for_reading()
     path, loaded = named_file(app, pipeline, number)
@@ -196,12 +273,7 @@ def restate(pipeline: str, first: int, last: int, number: int | None, yes: bool,
         if not as_json:
             out.print("Nothing was done: with --yes they are computed, and what they emit is withheld.")
         return
-
-    def run(loaded: Pipeline, *tools: Any) -> None:
-        restate_batches(app, loaded, restatement, *tools)
-
-    path, loaded = _filled(app, (path, loaded), number, run, as_json)
-    _show_filled(loaded, path, len(restatement.plans), " --net", as_json)
+    _fill(app, (path, loaded), number, restatement, " --net", as_json)
 
 
 def _restated_rows(restatement: Restatement) -> list[dict[str, Any]]:
@@ -216,14 +288,22 @@ def _restated_rows(restatement: Restatement) -> list[dict[str, Any]]:
     ]
 
 
-def _filled(
-    app: App, file: PipelineFile, number: int | None, fill: Callable[..., None], quiet: bool
-) -> PipelineFile:
-    """Make a generation, or go on with generation `number`, and let `fill` repeat batches in it. Its file is
-    written last: its DAG must not read on in between.
+def _fill(
+    app: App,
+    file: tuple[Path, Pipeline],
+    number: int | None,
+    batches: RepeatedBatches,
+    promotion: str,
+    as_json: bool,
+) -> None:
+    """Make a generation, or go on with generation `number`, and repeat batches in it. Its file is written
+    last: its DAG must not read on in between.
     """
     from tidegate.app import stream_of
-    from tidegate.generations import open_generation
+    from tidegate.cli.master import own_session
+    from tidegate.cli.output import steps_shown
+    from tidegate.generations import open_generation, repeat
+    from tidegate.quality.beside import CheckBeside
 
     path, loaded = file
     if number is None:
@@ -231,38 +311,20 @@ def _filled(
             path, loaded = copied(app, path, loaded)
         if stream_of(loaded) not in app.ledger.streams():
             open_generation(app, loaded)
-        if not quiet:
+        if not as_json:
             out.print(f"If this is interrupted, continue with --generation {loaded.generation}.")
-    with _tools(app, stream_of(loaded), quiet) as tools:
-        fill(loaded, *tools)
+    spark = own_session(app, stream_of(loaded))
+    with CheckBeside() as quality, steps_shown(quiet=as_json) as progress, spark:
+        repeat(app, loaded, batches, spark.open, progress, quality.check)
     if not path.exists():
         path.write_text(loaded.text)
-    return path, loaded
-
-
-@contextmanager
-def _tools(
-    app: App, stream: Stream, quiet: bool
-) -> Iterator[tuple[OpenSession, Callable[[str], None], Check]]:
-    """Yield what repeating batches needs: Spark, a place to show steps, and a process that checks suites."""
-    from tidegate.cli.master import spark_master
-    from tidegate.cli.output import steps_shown
-    from tidegate.quality.beside import CheckBeside
-    from tidegate.spark.session import OwnSession
-
-    settings, name = app.settings, app.session_name(stream)
-    spark = OwnSession(spark_master(settings), settings.spark_memory, name)
-    with CheckBeside() as quality, steps_shown(quiet=quiet) as progress, spark:
-        yield spark.open, progress, quality.check
-
-
-def _show_filled(loaded: Pipeline, path: Path, batches: int, promotion: str, as_json: bool) -> None:
     if as_json:
         show([{"pipeline": loaded.pipeline, "generation": loaded.generation, "file": str(path)}], True)
         return
     command = f"tidegate generation %s {loaded.pipeline} {loaded.generation}"
     out.print(
-        f"Generation {loaded.generation} of {loaded.pipeline} has computed {batches} batches again; its file "
-        f"is {path}. What changes: {command % 'diff'}. To send it: {command % 'promote'}{promotion}.",
+        f"Generation {loaded.generation} of {loaded.pipeline} has computed {len(batches.plans)} batches "
+        f"again; its file is {path}. What changes: {command % 'diff'}. To send it: {command % 'promote'}"
+        f"{promotion}.",
         markup=False,
     )

@@ -1,4 +1,4 @@
-"""Print results: tables for people, JSON for programs."""
+"""Print results, as tables for people and JSON for programs; and write new files for a user."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.errors import PipelineInvalid, TidegateError
+from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -203,3 +204,17 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (datetime, date)):
         return value.isoformat()
     return str(value)
+
+
+def require_new(files: Iterable[Path], fix: str) -> None:
+    """Raise SettingsInvalid if one of the files exists. `fix` says what the user can do then."""
+    existing = [str(file) for file in files if file.exists()]
+    if existing:
+        raise SettingsInvalid(f"{', '.join(existing)} already exists", fix)
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Write a text into each file, and make the folders that are missing."""
+    for file, text in texts.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import HTTPException, Query, Request
+from fastapi import Depends, HTTPException, Query, Request
 from pydantic import BeforeValidator, Field
 
 from tidegate import inspect
@@ -57,3 +58,22 @@ def stream_of_entry(entry: CatalogEntry, generation: int | None) -> Stream:
         if generation in (None, stream.generation):
             return stream
     raise HTTPException(404, f"{entry.name} has no generation {generation}.")
+
+
+@dataclass(frozen=True)
+class ViewedStream:
+    """The stream that a page shows, of the pipeline and the generation that its address names."""
+
+    app: App
+    entry: CatalogEntry
+    stream: Stream
+
+
+def _viewed(request: Request, dag_id: str, generation: Generation = None) -> ViewedStream:
+    app = host_of(request).open_app()
+    entry = entry_of(app, dag_id)
+    return ViewedStream(app, entry, stream_of_entry(entry, generation))
+
+
+Viewed = Annotated[ViewedStream, Depends(_viewed)]
+"""The parameter of a page about one stream. Raises HTTPException (404) if the pipeline has no such stream."""

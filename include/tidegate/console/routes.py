@@ -19,6 +19,7 @@ from tidegate.console.parameters import (
     MOST_NUMBER,
     Batch,
     Generation,
+    Viewed,
     entry_of,
     readable_entries,
     refuse_null,
@@ -38,7 +39,7 @@ from tidegate.inspect import CatalogEntry
 from tidegate.inspect.examine import examine_entry
 from tidegate.ledger import Stream
 from tidegate.ledger.report import STEPS
-from tidegate.quality.site import read_page
+from tidegate.quality.site import has_page, read_page
 
 PIPELINES_PER_PAGE = 25
 BATCHES_PER_PAGE = 25
@@ -144,10 +145,9 @@ def pipeline(
 
 
 @of_pipeline.get("/batches/{seq}")
-def batch(request: Request, dag_id: str, seq: int, generation: Generation = None) -> Response:
+def batch(request: Request, dag_id: str, seq: int, viewed: Viewed) -> Response:
     """A batch: what it read, counted and sent, how long it took, and what failed."""
-    app = host_of(request).open_app()
-    stream = stream_of_entry(entry_of(app, dag_id), generation)
+    app, stream = viewed.app, viewed.stream
     # `before` is exclusive; the newest batch before `seq` + 1 is `seq` itself, if it exists.
     entries = inspect.batch_history(app.ledger, stream, seq + 1, limit=1) if 0 < seq < MOST_NUMBER else []
     if not entries or entries[0].seq != seq:
@@ -177,7 +177,7 @@ def batch(request: Request, dag_id: str, seq: int, generation: Generation = None
 def emissions(
     request: Request,
     dag_id: str,
-    generation: Generation = None,
+    viewed: Viewed,
     stage: Annotated[str, Query(max_length=200)] = "",
     key: Annotated[str, Query(max_length=LONGEST_KEY)] = "",
     before: Batch = None,
@@ -186,8 +186,7 @@ def emissions(
     """The newest emissions of a stage, apart those that go out and those that are withheld; or those of a
     key.
     """
-    app = host_of(request).open_app()
-    stream = stream_of_entry(entry_of(app, dag_id), generation)
+    app, stream = viewed.app, viewed.stream
     stages = inspect.stored_stages(app, stream)
     if stage and stage not in stages:
         raise HTTPException(404, f"{stream} stores no emissions of a stage {stage}.")
@@ -244,7 +243,7 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
     if path in ("", "index.html"):
         indexes = (f"{stream.pipeline}/g{stream.generation}/index.html" for stream in entry.streams)
         for index in indexes:
-            if read_page(app.settings.data_docs, index) is not None:
+            if has_page(app.settings.data_docs, index):
                 return RedirectResponse(links_of(request).docs(dag_id, index), 303)
         sentence = "No check of a batch has written a page yet: the first batch with a quality suite does."
         return render(request, "notice.html", title="Data Docs", dag_id=dag_id, sentence=sentence)

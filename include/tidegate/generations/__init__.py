@@ -23,8 +23,8 @@ from tidegate.generations.promotion import (
     replaced_stream,
     rollback,
 )
-from tidegate.generations.recompute import Recomputation, is_edited, plan_recomputation, recompute
-from tidegate.generations.restate import Restatement, plan_restatement, restate
+from tidegate.generations.recompute import Recomputation, is_edited, plan_recomputation
+from tidegate.generations.restate import RepeatedBatches, Restatement, plan_restatement, repeat
 from tidegate.generations.standing import (
     GenerationStanding,
     NetEmissions,
@@ -45,6 +45,7 @@ __all__ = [
     "Promoted",
     "PromotionPreview",
     "Recomputation",
+    "RepeatedBatches",
     "Restatement",
     "SinkDifference",
     "begin_from",
@@ -60,11 +61,10 @@ __all__ = [
     "plan_restatement",
     "preview_promotion",
     "promote",
-    "recompute",
+    "repeat",
     "replaced_stream",
     "require_batch",
     "require_fitting",
     "require_generation",
-    "restate",
     "rollback",
 ]

@@ -9,16 +9,15 @@ are read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tidegate.app.root import App, OpenSession, stream_of
+from tidegate.app.root import App, stream_of
 from tidegate.batch.suites import pinned
 from tidegate.batch.trigger import RepeatedBatch
-from tidegate.batch.validate import Check
 from tidegate.errors import Halted
 from tidegate.generations.lifecycle import require_batch
-from tidegate.generations.repeat import RepeatedRun, repeat, repeatable_plans, require_records
+from tidegate.generations.restate import RepeatedRun, repeatable_plans, require_records
 from tidegate.kernel.counts import REFUSED_EMISSIONS, refused_emissions
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
@@ -121,6 +120,20 @@ class Recomputation:
             repeats = RepeatedBatch(plan, keeps_lookups=True, reused=self.reused)
             yield RepeatedRun(f"{_RUN}__{self.origin.generation}.{plan.seq}", plan.seq, repeats)
 
+    def begin(self, app: App, pipeline: Pipeline) -> None:
+        """Check that the batches that the generation has were computed in this way. Raises Halted."""
+        stream = stream_of(pipeline)
+        plan = app.ledger.plan(stream, app.ledger.head(stream).seq)
+        if plan is None:
+            return
+        edit = _first_edit(planned_pipeline(plan), pinned(app, pipeline))
+        if edit is not None or plan.reused != self.reused:
+            drop = f"tidegate generation drop {stream.pipeline} {stream.generation}"
+            raise Halted(
+                f"A file was edited since {stream} began: {edit or 'that of the generation in charge'}",
+                f"Undo the edit; or begin again: {drop}.",
+            )
+
 
 def is_edited(app: App, origin: Stream, seq: int, pipeline: Pipeline) -> bool:
     """Return whether a pipeline file differs from what batch `seq` was planned with, in stages or sinks."""
@@ -214,37 +227,3 @@ def _require_own_quarantine(attempts: Iterable[Attempt], computed: Collection[st
                     "which cannot be told from those of other stages",
                     _INSTEAD,
                 )
-
-
-def recompute(
-    app: App,
-    pipeline: Pipeline,
-    recomputation: Recomputation,
-    open_session: OpenSession,
-    progress: Callable[[str], None] = lambda _: None,
-    check: Check | None = None,
-) -> Stream:
-    """Repeat the batches in the generation of `pipeline`, which exists beside the one in charge.
-
-    A call that was killed is continued by the next one, which also repeats the batches that have come since.
-    Raises Halted if the generation has batches of its own, or of another text of its file; and the errors of
-    `run_batch`.
-    """
-    stream = stream_of(pipeline)
-    _require_same_file(app, stream, pipeline, recomputation.reused)
-    repeat(app, pipeline, recomputation.runs, open_session, progress, check)
-    return stream
-
-
-def _require_same_file(app: App, stream: Stream, pipeline: Pipeline, reused: ReusedBatch | None) -> None:
-    """Raise Halted if the batches that the generation has were computed in another way."""
-    head = app.ledger.head(stream)
-    plan = app.ledger.plan(stream, head.seq)
-    if plan is None:
-        return
-    edit = _first_edit(planned_pipeline(plan), pinned(app, pipeline))
-    if edit is not None or plan.reused != reused:
-        raise Halted(
-            f"A file was edited since {stream} began: {edit or 'that of the generation in charge'}",
-            f"Undo the edit; or begin again: tidegate generation drop {stream.pipeline} {stream.generation}.",
-        )

@@ -15,10 +15,10 @@ from tidegate.inspect.check import (
 from tidegate.inspect.emissions import Emission, Emissions, newest_emissions
 from tidegate.inspect.examine import check_sinks, damaged_files, sink_warnings
 from tidegate.inspect.graph import Graph, Node, NodeKind, pipeline_graph
-from tidegate.inspect.lags import Lags
 from tidegate.inspect.learn import Learned, learn_suite, write_suite
 from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
 from tidegate.inspect.overview import (
+    Lags,
     StreamDetails,
     StreamOverview,
     condition_metric,

@@ -1,11 +1,12 @@
-"""Find the committed batches that an explanation needs, and the state that each started from. Writes
-nothing.
+"""Find the committed batches that an explanation needs, and the state that each started from: for a command,
+and for a page, which decides one batch again. Writes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from tidegate.app.root import App, OpenSession, batch_named, needed_by, read_manifests, state_after
@@ -13,12 +14,14 @@ from tidegate.batch.compute import left_before
 from tidegate.batch.lookups import check_lookup_tables
 from tidegate.batch.offsets import is_truncated, planned_epochs
 from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
-from tidegate.inspect.erased import require_not_erased
+from tidegate.inspect.overview import overviews
+from tidegate.inspect.read import require_not_erased
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import python_functions
+from tidegate.model.stage import stage_named
 from tidegate.model.trusted import require_trusted
 from tidegate.storage.datafile import read_files
 from tidegate.storage.manifest import Manifest
@@ -68,7 +71,8 @@ def explain(
     require_not_erased(app, stream, plans[0].seq, key)
     # all checks first: starting Spark takes seconds
     for plan in plans:
-        _require_stage(planned_pipeline(plan), plan, stage)
+        if stage is not None:
+            stage_named(planned_pipeline(plan).stages, stage, f"Batch {plan.seq} of {plan.stream}")
         _require_records(app, plan)
     explanations = []
     for plan in plans:
@@ -153,14 +157,6 @@ def _outside(stream: Stream, offsets: OffsetRange, covered: Sequence[OffsetRange
     )
 
 
-def _require_stage(pipeline: Pipeline, plan: Plan, stage: str | None) -> None:
-    names = [spec_stage.name for spec_stage in pipeline.stages]
-    if stage is not None and stage not in names:
-        raise SettingsInvalid(
-            f"Batch {plan.seq} of {plan.stream} has no stage {stage}", f"Its stages are: {', '.join(names)}."
-        )
-
-
 def _require_records(app: App, plan: Plan) -> None:
     """Check that Kafka still has all records that the batch read, in the same topics. Raises OffsetsLost."""
     read = [range_ for range_ in plan.ranges if range_.span]
@@ -195,22 +191,16 @@ def _explained(
     offsets: OffsetRange | None,
     stage: str | None,
 ) -> Explanation:
+    from tidegate.spark.computation import PlannedBatch
     from tidegate.spark.explain import explain_batch
 
     pipeline = planned_pipeline(plan)
     # Explaining runs the user's functions, as computing the batch does.
     require_trusted(python_functions(pipeline))
     check_lookup_tables(plan)
-    events = explain_batch(
-        open_session(plan.most_records),
-        plan,
-        pipeline,
-        app.records(plan, pipeline),
-        app.lake(plan.stream),
-        left_before(app, app.ledger, plan),
-        stage,
-        key,
-    )
+    session, records = open_session(plan.most_records), app.records(plan, pipeline)
+    batch = PlannedBatch(plan, pipeline, app.lake(plan.stream), left_before(app, app.ledger, plan))
+    events = explain_batch(session, batch, records, stage, key)
     inside = [event for event in events if offsets is None or _within(offsets, event)]
     return Explanation(plan, key, tuple(inside), _changed(app, pipeline, plan.stream, stage, key))
 
@@ -255,3 +245,32 @@ def _example(app: App, stream: Stream, plan: Plan) -> str:
             rows = read_files(app.lake(stream).store, [file], ["key"])
             return f" (such as {rows['key'][0].as_py()})"
     return ""
+
+
+MOST_RECORDS = 200_000
+"""The most records of a batch that is decided again for a page."""
+_SPARK = Lock()
+"""Pages share one session, which decides one batch at a time."""
+
+
+def key_records(
+    app: App, stream: Stream, key: str, seq: int, open_session: OpenSession
+) -> Sequence[TraceEvent]:
+    """Return the events of a key in a committed batch, which is decided again from Kafka's records.
+
+    Raises SettingsInvalid if the batch is too large, or has nothing of the key; BrokerUnavailable if Kafka
+    does not answer within two seconds; and the errors of `explain`.
+    """
+    plan = app.ledger.plan(stream, seq)
+    if plan is not None and plan.most_records > MOST_RECORDS:
+        raise SettingsInvalid(
+            f"Batch {seq} has read {plan.most_records:,} offsets, and a page reads at most {MOST_RECORDS:,}",
+            f"Run tidegate explain {stream.pipeline} '{key}' --batch {seq}.",
+        )
+    # A client would wait a minute for a broker that does not answer.
+    _, lags = overviews(app, [stream])
+    if lags.error is not None:
+        raise lags.error
+    with _SPARK:
+        (explanation,) = explain(app, stream, key, open_session, seq)
+    return explanation.events

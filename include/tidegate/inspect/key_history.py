@@ -25,8 +25,7 @@ from tidegate.inspect.emissions import (
     short_texts,
     sinks_elsewhere,
 )
-from tidegate.inspect.erased import require_not_erased
-from tidegate.inspect.read import planned_stage
+from tidegate.inspect.read import planned_stage, require_not_erased
 from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Commit, Stream
 from tidegate.model.kernel_stages import kernel_stage

@@ -1,5 +1,5 @@
-"""Read what batches have written: state, emissions and quarantine, as Arrow tables; and estimate a stage's
-state.
+"""Read what batches have written: state, emissions and quarantine, as Arrow tables, and the erasures since;
+and estimate a stage's state.
 """
 
 from __future__ import annotations
@@ -11,18 +11,43 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.app.root import App, aliases_of, batch_named, needed_by, state_after, state_named
-from tidegate.errors import SettingsInvalid
-from tidegate.inspect.erased import require_not_erased
-from tidegate.ledger import Plan, Stream
+from tidegate.errors import KeyErased, SettingsInvalid
+from tidegate.ledger import Erasure, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
-from tidegate.model.stage import Stage
+from tidegate.model.stage import Stage, stage_named
 from tidegate.storage import DataFile
 from tidegate.storage.datafile import joined, read_files
 from tidegate.storage.manifest import Kind
 from tidegate.storage.schema import HASH, ORDER
 from tidegate.storage.state import live_rows
+
+
+def erasures_since(app: App, stream: Stream, seq: int) -> list[Erasure]:
+    """Return the erasures after batch `seq`: state and emissions up to this batch lack their keys."""
+    return [erasure for erasure in app.ledger.erasures(stream) if erasure.seq > seq]
+
+
+def require_not_erased(app: App, stream: Stream, seq: int, key: str) -> None:
+    """Raise KeyErased if a key was erased after batch `seq`: what the batch had of it cannot be told."""
+    for erasure in erasures_since(app, stream, seq):
+        if erasure.covers(key):
+            raise KeyErased(
+                f"The key {key} of {stream} was erased in batch {erasure.seq}, so nothing is left of what "
+                f"batch {seq} had of it",
+                f"See certificate {erasure.number}: tidegate erase {stream.pipeline} --certificates.",
+            )
+
+
+def erasure_notes(app: App, stream: Stream, seq: int) -> list[str]:
+    """Return a sentence for each erasure since batch `seq`, for those who list all keys."""
+    return [
+        f"{len(erasure.keys)} keys were erased in batch {erasure.seq} (certificate {erasure.number}): they "
+        f"are missing here, whatever batch {seq} had of them."
+        for erasure in erasures_since(app, stream, seq)
+    ]
+
 
 MEASURED_ROWS = 10_000
 """With fewer rows in files, the files are mostly overhead, and a default size per row is used."""
@@ -122,10 +147,7 @@ def planned_stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline,
     if plan is None:
         return None
     pipeline = planned_pipeline(plan)
-    stages = {stage.name: stage for stage in pipeline.outlets}
-    if name is not None and name not in stages:
-        raise SettingsInvalid(f"{stream} has no stage {name}", f"It has: {', '.join(stages)}.")
-    return pipeline, stages[name] if name is not None else pipeline.stages[-1]
+    return pipeline, pipeline.stages[-1] if name is None else stage_named(pipeline.outlets, name, stream)
 
 
 def _committed_rows(app: App, stream: Stream, kind: Kind, stage: str, seq: int | None) -> pa.Table:

@@ -5,7 +5,7 @@ A stage reads the emissions of the stage before it, of the stage that `from` nam
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,6 +23,7 @@ from pydantic import ValidationInfo as Info
 from pydantic_core import PydanticKnownError
 
 from tidegate import kernel
+from tidegate.errors import SettingsInvalid
 from tidegate.expressions import Condition, Expression
 from tidegate.expressions.types import BIGINT
 from tidegate.kernel.reduce.latest import Latest
@@ -408,3 +409,14 @@ class Stage(Model):
     def longest_hold_ms(self) -> int:
         """The longest time from an event to its emission in ms, if it is not late; 0: at once."""
         return self.emit.longest_hold_ms(self.window)
+
+
+def stage_named(stages: Iterable[Stage], name: str, subject: object) -> Stage:
+    """Return the stage with a name. Raises SettingsInvalid if none has it; `subject` begins its sentence.
+
+    Example: `stage_named(pipeline.stages, "levels", stream)`
+    """
+    existing = {stage.name: stage for stage in stages}
+    if name not in existing:
+        raise SettingsInvalid(f"{subject} has no stage {name}", f"It has: {', '.join(existing)}.")
+    return existing[name]

@@ -226,18 +226,21 @@ _READABLE = re.compile(
 )
 
 
-def read_page(root: str, path: str) -> bytes | None:
-    """Return a file of the site, by its path below the root; None if there is no such file.
-
-    A path that no page can have returns None, too, so a request cannot read other files of the store.
+def has_page(root: str, path: str) -> bool:
+    """Return whether the site has a file, by its path below the root; False for a path that no page can have.
 
     Raises LakeUnavailable if the store does not answer.
     """
     # An allow list: `..`, absolute paths and other files of a shared bucket match nothing.
-    if not _READABLE.fullmatch(path):
-        return None
-    store = Store(root)
-    return store.read(path) if _exists(store, path) else None
+    return bool(_READABLE.fullmatch(path)) and _exists(Store(root), path)
+
+
+def read_page(root: str, path: str) -> bytes | None:
+    """Return a file of the site; None if there is none, see `has_page`.
+
+    Raises LakeUnavailable if the store does not answer.
+    """
+    return Store(root).read(path) if has_page(root, path) else None
 
 
 @lru_cache

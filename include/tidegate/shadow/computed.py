@@ -19,7 +19,7 @@ from tidegate.ledger import Head, OffsetRange, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.sources import Sources
-from tidegate.model.stage import Stage
+from tidegate.model.stage import Stage, stage_named
 from tidegate.shadow.emission import SentEmission, last_hop
 from tidegate.storage import Lake, attempt_name
 from tidegate.storage.datafile import read_files
@@ -69,11 +69,9 @@ def shadowed(pipeline: Pipeline, stage: str | None) -> tuple[Pipeline, Stage]:
 
     Raises SettingsInvalid if there is no such stage.
     """
-    names = [declared.name for declared in pipeline.stages]
-    if stage is not None and stage not in names:
-        raise SettingsInvalid(f"{pipeline.pipeline} has no stage {stage}", f"It has {', '.join(names)}.")
-    chosen = pipeline.stages[-1] if stage is None else pipeline.stages[names.index(stage)]
-    stages = pipeline.path_to(chosen) if stage is not None else pipeline.stages
+    stages = pipeline.stages
+    chosen = stages[-1] if stage is None else stage_named(stages, stage, pipeline.pipeline)
+    stages = stages if stage is None else pipeline.path_to(chosen)
     # A check that quarantines values decides what goes out; one of a stage that is left out decides nothing.
     quality = [
         entry
@@ -123,14 +121,14 @@ class ShadowBatch:
 
     def explain(self, key: str, open_session: OpenSession) -> Sequence[TraceEvent]:
         """Return the events of a key in the stage, as `tidegate explain` shows them of a batch."""
-        from tidegate.spark.explain import explain_batch  # late: only this needs Spark
+        from tidegate.spark.computation import PlannedBatch  # late: only this needs Spark
+        from tidegate.spark.explain import explain_batch
 
         pipeline = planned_pipeline(self.plan)
         records = self._app.records(self.plan, pipeline)
         session = open_session(self.plan.most_records)
-        return explain_batch(
-            session, self.plan, pipeline, records, self._lake, self._before(), self._stage.name, key
-        )
+        batch = PlannedBatch(self.plan, pipeline, self._lake, self._before())
+        return explain_batch(session, batch, records, self._stage.name, key)
 
     def _before(self) -> Before:
         # The tables of lookups are those of the real lake; the batch is a first one, so there is no state.

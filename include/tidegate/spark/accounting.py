@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tidegate import kernel
 from tidegate.errors import CountMismatch
+from tidegate.spark.frames import accounting_passes, readers_of_source
 from tidegate.spark.shuffle import Report, SliceReport, TaskReport
-from tidegate.spark.source_passes import accounting_passes, readers_of_source
 from tidegate.spark.steps import KernelPass
 
 _FILTERED = ("removed", "quarantined", "deduplicated", "expired-window-record-drop")
@@ -59,7 +59,7 @@ def account_for(
     """Return the counts of the whole batch, and note in `counts` the deletions that a pass did not get.
 
     The fate of a source's record is its fate in the pass that accounts for the source, or in a filter before
-    it (`source_passes.accounting_passes`).
+    it (`frames.accounting_passes`).
 
     Raises CountMismatch if a pass has counted more or fewer rows than went into it.
 

@@ -1,28 +1,30 @@
-"""Compute one batch: with Spark, from the planned ranges of Kafka to the files of an attempt."""
+"""Compute one batch with Spark, from the planned ranges of Kafka to the files of an attempt; and send the
+shards of a large one, each in a task.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from tidegate.kafka.shard import ShardTask
 from tidegate.kernel.counts import COMPUTED_TWICE
 from tidegate.kernel.repeats import has_hidden_values
-from tidegate.ledger.records import Plan
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
-from tidegate.spark.computation import Before, Computation, Computed
-from tidegate.spark.errors import translated
+from tidegate.spark.computation import Computation, Computed, PlannedBatch
+from tidegate.spark.errors import report_worker_errors, translated
 from tidegate.spark.reused import ReusingComputation, StoredBatch
 from tidegate.spark.source import RecordSource
-from tidegate.storage.layout import Lake
 
 
 def compute_batch(
     spark: SparkSession,
-    plan: Plan,
-    pipeline: Pipeline,
+    batch: PlannedBatch,
     records: RecordSource,
-    lake: Lake,
-    before: Before,
     attempt: str,
     stored: StoredBatch | None = None,
 ) -> Computed:
@@ -37,18 +39,18 @@ def compute_batch(
     """
 
     def computed(reading: Reading) -> Computed:
-        with translated(pipeline):
-            computation = Computation(spark, plan, pipeline, lake, before, reading)
+        with translated(batch.pipeline):
+            computation = Computation(spark, batch, reading)
         return computation.outcome(attempt, computation.run(records, attempt))
 
     if stored is not None:
-        with translated(pipeline):
-            reusing = ReusingComputation(spark, plan, pipeline, lake, before, stored)
+        with translated(batch.pipeline):
+            reusing = ReusingComputation(spark, batch, stored)
         return reusing.computed(attempt)
-    reading = reading_of(pipeline)
+    reading = reading_of(batch.pipeline)
     # A stream with such keys has them in most batches: after the first, none is tried again.
-    is_hopeless = any(before.counts.get(stage, {}).get(COMPUTED_TWICE) for stage in reading.drops)
-    if not reading.drops or plan.replay is not None or is_hopeless:
+    is_hopeless = any(batch.before.counts.get(stage, {}).get(COMPUTED_TWICE) for stage in reading.drops)
+    if not reading.drops or batch.plan.replay is not None or is_hopeless:
         return computed(reading.keeping_all)
     without_repeats = computed(reading)
     hidden = [stage for stage in reading.drops if has_hidden_values(without_repeats.counts[stage])]
@@ -59,3 +61,31 @@ def compute_batch(
     for stage in hidden:
         again.counts[stage][COMPUTED_TWICE] += 1
     return again
+
+
+def send_shards(spark: SparkSession, pipeline: Pipeline, tasks: Sequence[ShardTask]) -> list[int]:
+    """Send each shard in a task of its own, and return how many messages the topic has of each.
+
+    Spark may repeat a task, or run it twice at once: the shard's transactional id fences the earlier one.
+
+    Raises what `ShardTask.send` raises, and the errors that `translated` makes of Spark's exceptions.
+    """
+    frame = spark.range(0, len(tasks), numPartitions=len(tasks))
+    with translated(pipeline):
+        rows = frame.mapInArrow(_SendTask(tuple(tasks)), "id long, sent long").collect()
+    sent = {row.id: row.sent for row in rows}
+    return [sent[shard] for shard in range(len(tasks))]
+
+
+@dataclass(frozen=True)
+class _SendTask:
+    """A function for `mapInArrow`: it takes numbers of shards, sends these, and returns what was sent."""
+
+    tasks: tuple[ShardTask, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            shards = batch.column("id").to_pylist()
+            with report_worker_errors():
+                sent = [self.tasks[shard].send() for shard in shards]
+            yield pa.RecordBatch.from_pydict({"id": pa.array(shards), "sent": pa.array(sent, pa.int64())})

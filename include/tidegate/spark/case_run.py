@@ -40,18 +40,15 @@ from tidegate.spark.case_parts import (
     without_repeats,
 )
 from tidegate.spark.case_tables import CaseTables, moved
-from tidegate.spark.computation import Before, Computation, Frames
-from tidegate.spark.expected import expected_rows
+from tidegate.spark.computation import Before, Computation, Frames, PlannedBatch
 from tidegate.spark.explain import TracedOutput
-from tidegate.spark.frames import emission_frame
+from tidegate.spark.frames import emission_frame, readers_of_source
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
-from tidegate.spark.lookups import joined
-from tidegate.spark.rejoined import rejoined
+from tidegate.spark.lookups import expected_rows, joined, rejoined
 from tidegate.spark.retraction import changes, retracting
 from tidegate.spark.session import changed
 from tidegate.spark.shuffle import REPORT, TO, Times, value_column
 from tidegate.spark.source import spark_types
-from tidegate.spark.source_passes import readers_of_source
 from tidegate.spark.source_rows import RecordRows, Shape, for_passes
 from tidegate.spark.steps import (
     KernelPass,
@@ -73,7 +70,6 @@ _NUMBER = "__number"
 
 
 _FOR_FEW_ROWS = {
-    "spark.sql.shuffle.partitions": "1",
     # compiling code would take longer than running it
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -123,7 +119,8 @@ class CaseRun(Computation):
         if reading is None and not trace:  # a trace has each record
             reading = reading_of(pipeline)
         changed = frozenset(lookup.table for lookup in pipeline.reacting_lookups)
-        super().__init__(spark, plan, pipeline, lake, Before(changed_tables=changed), reading)
+        before = Before(changed_tables=changed)
+        super().__init__(spark, PlannedBatch(plan, pipeline, lake, before), reading)
         self._changing = changed
         # The step of a table's change -> the last records before it, and those of them that come again.
         self._rejoined: dict[int, list[tuple[pa.Table, pa.Table]]] = {}

@@ -23,15 +23,21 @@ from tidegate.model.tables import Expected
 from tidegate.spark.accounting import account_for, counts_of_sources, stage_counts
 from tidegate.spark.decoding import Decoding, SliceReader, readers_of_tasks, source_counts, source_schema
 from tidegate.spark.errors import hides_its_record, translated
-from tidegate.spark.expected import expected_rows
-from tidegate.spark.frames import REPORTS_ONLY, emission_frame, forwarded_schema, source_frame
+from tidegate.spark.frames import (
+    REPORTS_ONLY,
+    emission_frame,
+    forwarded_schema,
+    readers_of_source,
+    source_frame,
+    source_keys,
+    union_schema,
+)
 from tidegate.spark.guard import SETTINGS as GUARD_SETTINGS
 from tidegate.spark.guard import guards_of
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
-from tidegate.spark.level import applied_frame, decided_frame
-from tidegate.spark.lookups import PinnedTables, StateVersion, enrich
+from tidegate.spark.level import TIME_ORDER, TimeTask, applied_frame, decided_frame
+from tidegate.spark.lookups import PinnedTables, StateVersion, enrich, expected_rows, rejoined
 from tidegate.spark.outbox import outbox_format
-from tidegate.spark.rejoined import rejoined
 from tidegate.spark.retraction import changes, retracting
 from tidegate.spark.rows import kernel_schema, record_rows
 from tidegate.spark.semantics import pin_semantics
@@ -47,7 +53,6 @@ from tidegate.spark.shuffle import (
     value_column,
 )
 from tidegate.spark.source import RecordSource, frame_of, spark_types
-from tidegate.spark.source_passes import readers_of_source, source_keys, union_schema
 from tidegate.spark.source_rows import RecordRows, Shape, SourceRows
 from tidegate.spark.state import StateFiles, stored_schema
 from tidegate.spark.steps import (
@@ -70,7 +75,6 @@ from tidegate.spark.steps import (
     typed,
     unpacked,
 )
-from tidegate.spark.time_task import TIME_ORDER, TimeTask
 from tidegate.spark.written import AttemptFiles, WrittenOutput
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
@@ -101,6 +105,21 @@ class Before:
 
 
 @dataclass(frozen=True)
+class PlannedBatch:
+    """A planned batch, with what it is computed from beside its records.
+
+    Args:
+        pipeline: the pipeline of the plan.
+        lake: where the files of its stream are.
+    """
+
+    plan: Plan
+    pipeline: Pipeline
+    lake: Lake
+    before: Before
+
+
+@dataclass(frozen=True)
 class Computed:
     """The results of a computation.
 
@@ -127,26 +146,19 @@ class Computation:
     _reused: Collection[str] = ()
     """The passes that are not computed."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        plan: Plan,
-        pipeline: Pipeline,
-        lake: Lake,
-        before: Before,
-        reading: Reading | None = None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, batch: PlannedBatch, reading: Reading | None = None) -> None:
+        plan, pipeline, before = batch.plan, batch.pipeline, batch.before
         self._reading = reading_of(pipeline).keeping_all if reading is None else reading
         pin_semantics(spark)
         self._slots = Slots.of_batch(plan.most_records, cores_of(spark), _largest_state_bytes(before))
         parts_of_tables = [table.parts for table in before.lookups.values()]
-        prepare(spark, plan.most_records, max(self._slots.number, *parts_of_tables, 1))
+        prepare(spark, plan.most_records, max([self._slots.number, *parts_of_tables]))
         if not self._reading.selects:
             compile_expressions(spark)
         self._spark = spark
         self._plan = plan
         self._pipeline = pipeline
-        self._lake = lake
+        self._lake = batch.lake
         self._before = before
         self._passes = passes_of(pipeline)
         self._keeps_time = keeps_time(pipeline)

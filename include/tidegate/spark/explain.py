@@ -15,17 +15,14 @@ from pyspark.sql import SparkSession
 from tidegate import kernel
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.strategies.in_sequence import described_mark, mark
-from tidegate.ledger.records import Plan
 from tidegate.model.kernel_stages import DEDUPLICATION, SEQUENCE
-from tidegate.model.pipeline import Pipeline
-from tidegate.spark.computation import Before, Computation
+from tidegate.spark.computation import Computation, PlannedBatch
 from tidegate.spark.errors import translated
 from tidegate.spark.kernel_task import Forwarding, StageOutput
 from tidegate.spark.shuffle import Report, TraceReport
 from tidegate.spark.source import RecordSource
 from tidegate.spark.steps import KernelPass, KeyTypes, path_to
 from tidegate.stage_names import late_name
-from tidegate.storage.layout import Lake
 
 _FILTER_NAMES = {DEDUPLICATION: "deduplicate", SEQUENCE: "sequence"}
 """The names for people of the passes that only filter records: the source's fields."""
@@ -72,11 +69,8 @@ class TraceEvent:
 
 def explain_batch(
     spark: SparkSession,
-    plan: Plan,
-    pipeline: Pipeline,
+    batch: PlannedBatch,
     records: RecordSource,
-    lake: Lake,
-    before: Before,
     stage: str | None,
     key: str,
 ) -> list[TraceEvent]:
@@ -86,8 +80,8 @@ def explain_batch(
     Quarantined records have no key: records whose Kafka key is its text are included. Raises the errors of
     `compute_batch` that occur while it decides.
     """
-    with translated(pipeline):
-        return Explanation(spark, plan, pipeline, lake, before, stage, key).events(records)
+    with translated(batch.pipeline):
+        return Explanation(spark, batch, stage, key).events(records)
 
 
 class Explanation(Computation):
@@ -95,17 +89,8 @@ class Explanation(Computation):
 
     _shows_removed: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        plan: Plan,
-        pipeline: Pipeline,
-        lake: Lake,
-        before: Before,
-        stage: str | None,
-        key: str,
-    ) -> None:
-        super().__init__(spark, plan, pipeline, lake, before)
+    def __init__(self, spark: SparkSession, batch: PlannedBatch, stage: str | None, key: str) -> None:
+        super().__init__(spark, batch)
         self._key = key
         if stage is not None:
             # the stages before are computed, too: the requested stage reads their emissions

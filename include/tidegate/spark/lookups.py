@@ -1,10 +1,15 @@
-"""`lookup`: columns from a table, or from another pipeline's state, as they were when the batch
-was planned.
+"""The tables that a batch reads, or other pipelines' states, as they were when it was planned: the columns of
+lookups, and the rows that tables bring into a batch.
+
+A changed table brings the last records of the keys whose looked-up row has changed. The state of the pass
+before the stages has each last record with the columns that it was joined with. It is compared with the
+tables of the plan, so no older version of a table is needed, which may be gone, and skipped versions make no
+difference. A table of expected keys brings its keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,16 +17,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, TimestampType
+from pyspark.sql.types import StringType, StructType, TimestampType
 
+from tidegate import kernel
 from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
+from tidegate.kernel.tables import topic_of
 from tidegate.model.lookup import KEY, Lookup
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.tables import Expected
 from tidegate.spark.errors import report_worker_errors
-from tidegate.spark.shuffle import HashRange, Slots
+from tidegate.spark.shuffle import REPORT, TO, HashRange, Slots, Times, value_column
 from tidegate.spark.source import frame_of
+from tidegate.spark.steps import KeyTypes, canonical_key, to_json
 from tidegate.storage.datafile import stored_schema
 from tidegate.storage.delta import delta_errors, file_system, open_table
 from tidegate.storage.evolution import NO_ALIASES, Aliases
@@ -239,3 +248,132 @@ def _require_unique(table: DataFrame, lookup: Lookup) -> None:
             f"The table {lookup.table} has {duplicates[0]['count']} rows with {value}",
             "Let it have one row for each, or add columns to `on`.",
         )
+
+
+_BEFORE = "__before_"
+"""Begins the name of a column as the record was joined with it last."""
+_TABLE = "__table"
+
+
+def rejoined(
+    last: DataFrame,
+    records: DataFrame,
+    pipeline: Pipeline,
+    tables: Mapping[str, DataFrame],
+    changed: Collection[str],
+    seq: int,
+    times: Times,
+) -> DataFrame:
+    """Return the last records whose looked-up columns differ from what they were joined with, as records of
+    the batch.
+
+    Each has its timestamp, and the position of the table's change: the topic of the table, and the batch's
+    number. It comes at the time that its partition has before the batch.
+
+    Args:
+        last: the last record of each key, with the columns of `records`.
+        records: the records of the batch, joined.
+        pipeline: the pipeline.
+        tables: table -> its rows.
+        changed: the tables that may have other rows than before.
+        seq: the number of the batch.
+        times: the times of the topic-partitions before the batch.
+    """
+    lookups = [lookup for lookup in pipeline.reacting_lookups if lookup.table in changed]
+    frame, differing = last, []
+    for lookup in lookups:
+        for name in lookup.columns:
+            # a column that was added to the lookup since is null in the state
+            before = F.col(f"`{name}`") if name in frame.columns else F.lit(None)
+            frame = frame.withColumn(f"{_BEFORE}{name}", before).drop(name)
+        # in a state, only entries are unique: several keys can have equal values
+        unique = lookup.state is not None and KEY in lookup.on
+        frame = joined(frame, lookup, tables[lookup.table], pipeline, unique)
+        differing.append(F.when(_differs(lookup), F.lit(lookup.table)))
+    frame = frame.withColumn(_TABLE, F.coalesce(*differing)).where(F.col(_TABLE).isNotNull())
+    rows = frame.withColumns(_place(lookups, seq, times)).drop(
+        _TABLE, *[f"{_BEFORE}{name}" for lookup in lookups for name in lookup.columns]
+    )
+    present = rows.select(*[name for name in rows.columns if name in records.columns])
+    return records.unionByName(present, allowMissingColumns=True)
+
+
+def _differs(lookup: Lookup) -> Column:
+    """Return whether a column of the lookup is no longer what the record was joined with. As texts, values of
+    any type can be compared.
+    """
+    before = to_json(F.struct(*[F.col(f"{_BEFORE}{name}").alias(name) for name in lookup.columns]))
+    now = to_json(F.struct(*[F.col(f"`{name}`") for name in lookup.columns]))
+    return before != now
+
+
+def _place(lookups: Collection[Lookup], seq: int, times: Times) -> dict[str, Column]:
+    """Return the columns of the position and the time of a row."""
+    topic = F.coalesce(
+        *[F.when(F.col(_TABLE) == lookup.table, F.lit(topic_of(lookup.table))) for lookup in lookups]
+    )
+    columns = {
+        "__topic": topic,
+        "__partition": F.lit(0),
+        "__offset": F.lit(seq).cast("long"),
+        "__chain": F.lit(None).cast("string"),
+        REPORT: F.lit(None).cast("string"),
+        TO: F.lit(0),
+    }
+    if times:
+        texts = [part for (topic_, partition), at in times.items() for part in (f"{topic_}/{partition}", at)]
+        before = F.create_map(*map(F.lit, texts))
+        own = F.concat_ws("/", "__topic", "__partition")
+        columns["__time"] = F.coalesce(before[own], F.col("__time"))
+    return columns
+
+
+def expected_rows(
+    table: DataFrame,
+    expected: Expected,
+    keys: KeyTypes,
+    schema: StructType,
+    pass_: tuple[int, str],
+    seq: int,
+) -> DataFrame:
+    """Return a row for each key of a table, without nulls. Its value has nulls in all columns.
+
+    Args:
+        table: the rows of the table.
+        expected: the columns that make the key.
+        keys: the types of the columns of the stage's key.
+        schema: the columns of the kernel's rows.
+        pass_: the number and the name of the pass of the stage.
+        seq: the number of the batch.
+
+    Raises PipelineInvalid if the table has no such column.
+    """
+    number, stage = pass_
+    missing = [name for name in expected.key if name not in table.columns]
+    if missing:
+        what = f"the table {expected.table} has no column `{missing[0]}`"
+        fix = f"Its columns are {', '.join(table.columns)}."
+        raise PipelineInvalid([Problem(stage, 1, f"stages.{stage}.expected", what, fix)])
+    columns = [F.col(f"`{name}`") for name in expected.key]
+    types = zip(keys.items(), columns, strict=False)
+    parts = {name: column.cast(type_) for (name, type_), column in types} or {"key": columns[0]}
+    value = schema[value_column(number)].dataType
+    assert isinstance(value, StructType)
+    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in value]
+    everything = {
+        "kind": F.lit(kernel.RECORD),
+        "hash": F.xxhash64("key"),
+        "key": F.col("key"),
+        "topic": F.lit(topic_of(expected.table)),
+        "partition": F.lit(0),
+        "offset": F.lit(seq),
+        "timestamp": F.lit(0),
+        "passes": F.lit(True),
+        value_column(number): F.struct(*nulls),
+        REPORT: F.lit(None),
+        TO: F.lit(number),
+    }
+    rows = table.select(canonical_key(parts).alias("key")).where(F.col("key").isNotNull()).distinct()
+    return rows.select(
+        *[everything.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in schema]
+    )

@@ -19,11 +19,9 @@ from tidegate.errors import CountMismatch
 from tidegate.failpoints import failpoint
 from tidegate.kernel.ordering import whole_groups
 from tidegate.kernel.rows import RECORDED, fill
-from tidegate.ledger.records import Plan, Times
+from tidegate.ledger.records import Times
 from tidegate.ledger.report import is_of_source
-from tidegate.model.pipeline import Pipeline
-from tidegate.model.reading import reading_of
-from tidegate.spark.computation import Before, Computation, Computed
+from tidegate.spark.computation import Computation, Computed, PlannedBatch
 from tidegate.spark.kernel_task import Forwarding, KernelTask, Output, UnmergedTask
 from tidegate.spark.outbox import COUNTED
 from tidegate.spark.shuffle import HashRange, Report
@@ -31,7 +29,6 @@ from tidegate.spark.source import RecordSlice
 from tidegate.spark.steps import KernelPass, KeyTypes, ports_of
 from tidegate.spark.written import WrittenOutput, WrittenTask
 from tidegate.storage.datafile import data_errors, open_data
-from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Kind, Manifest
 from tidegate.storage.quarantine_files import POSITION, last_hops
 from tidegate.storage.schema import (
@@ -174,16 +171,8 @@ class StoredTask(KernelTask):
 class ReusingComputation(Computation):
     """The computation of a batch whose unchanged stages are read from another generation's files."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        plan: Plan,
-        pipeline: Pipeline,
-        lake: Lake,
-        before: Before,
-        stored: StoredBatch,
-    ) -> None:
-        super().__init__(spark, plan, pipeline, lake, before, reading_of(pipeline).keeping_all)
+    def __init__(self, spark: SparkSession, batch: PlannedBatch, stored: StoredBatch) -> None:
+        super().__init__(spark, batch)
         self._stored = stored
         filters = [pass_.name for pass_ in self._passes if pass_.is_filter]
         self._reused: Collection[str] = (*filters, *stored.stages)

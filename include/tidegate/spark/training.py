@@ -19,7 +19,7 @@ from tidegate.kafka.records import Slice
 from tidegate.ledger import OffsetRange, Plan, Stream
 from tidegate.model.compiled import compile_pipeline
 from tidegate.spark.batch import compute_batch
-from tidegate.spark.computation import Before
+from tidegate.spark.computation import Before, PlannedBatch
 from tidegate.spark.driver import DriverJvm
 from tidegate.spark.java import (
     archive_path,
@@ -112,7 +112,8 @@ def _compute(session: SparkSession, lake: Path) -> None:
     plan = Plan(stream, 1, "training", 0, 0, ranges, {}, pipeline.text, compile_pipeline(pipeline))
     records = Slice("trained", 0, 0, _RECORDS)
     place = Lake(str(lake), stream.pipeline, stream.generation)
-    compute_batch(session, plan, pipeline, TrainingRecords(records), place, Before(), "training")
+    batch = PlannedBatch(plan, pipeline, place, Before())
+    compute_batch(session, batch, TrainingRecords(records), "training")
 
 
 def _note_launch(session: SparkSession, java: Path) -> None:

@@ -37,9 +37,8 @@ def ksql(file: Path, folder: Path | None, dry_run: bool, as_json: bool) -> None:
     A statement without an equivalent is a remark, with its line, the reason and what to do instead. Exit code
     2 if there is one; the other statements are translated all the same. No file is overwritten.
     """
-    from tidegate.cli.new_files import require_new, write_texts
-    from tidegate.ksql.statements import Import
-    from tidegate.ksql.writer import import_texts
+    from tidegate.cli.output import require_new, write_texts
+    from tidegate.ksql.statements import Import, import_texts
     from tidegate.settings import Settings
 
     try:

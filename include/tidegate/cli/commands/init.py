@@ -82,7 +82,7 @@ def init(name: str, key: str, sink: str, schedule: str, target: str | None, **ch
     What no option says is asked for. Files go into TIDEGATE_PIPELINES, by default include/pipelines, and
     the suite into the folder `expectations` beside that; none is overwritten.
     """
-    from tidegate.cli.new_files import require_new, write_texts
+    from tidegate.cli.output import require_new, write_texts
     from tidegate.scaffold import SCHEMA_FILE, Draft, pipeline_texts
     from tidegate.settings import Settings
     from tidegate.yaml.json_schema import file_schema

@@ -12,7 +12,7 @@ import click
 
 from tidegate.cli.events import event_object, event_rows
 from tidegate.cli.options import as_json, epoch_ms, instant, pipeline_argument
-from tidegate.cli.output import iso_instant, out, say, show, show_object, steps_shown, warn
+from tidegate.cli.output import Rows, iso_instant, out, say, show, show_object, steps_shown, warn
 from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
@@ -56,10 +56,9 @@ DIFFERS = 4
 def shadow(pipeline: str, topic: str, as_json: bool, html: Path | None, **options: Any) -> None:
     """Compare what PIPELINE would send with what another job sent to a topic. Nothing is written."""
     from tidegate.app import App, stream_of
-    from tidegate.cli.master import spark_master
+    from tidegate.cli.master import own_session
     from tidegate.shadow import Request
     from tidegate.shadow import shadow as compare
-    from tidegate.spark.session import OwnSession
 
     app = App.for_reading()
     loaded = app.pipeline(pipeline)
@@ -72,9 +71,7 @@ def shadow(pipeline: str, topic: str, as_json: bool, html: Path | None, **option
         options["examples"],
         options["explain"],
     )
-    name = app.session_name(stream_of(loaded))
-    spark = OwnSession(spark_master(app.settings), app.settings.spark_memory, name)
-    with steps_shown(quiet=as_json) as progress, spark:
+    with steps_shown(quiet=as_json) as progress, own_session(app, stream_of(loaded)) as spark:
         report = compare(app, loaded, request, spark.open, progress)
     if html is not None:
         _write_page(html, report)
@@ -263,12 +260,23 @@ def _show(report: ShadowReport) -> None:
         warn("No emission could be compared: see --from, --until and --key.")
 
 
-def _write_page(file: Path, report: ShadowReport) -> None:
-    from tidegate.console.document import shadow_page
+def shadow_page(report: ShadowReport, explained: Mapping[str, Rows]) -> str:
+    """Return the report as a page, without links, scripts or anything to load.
 
+    Args:
+        explained: class -> the events of its first example.
+    """
+    from tidegate.console.render import document
+
+    tables: dict[str, Rows] = {"Classes": count_rows(report), "Examples": example_rows(report)}
+    tables |= {f"What tidegate decided: {verdict}": rows for verdict, rows in explained.items()}
+    title = f"{report.pipeline} against {report.topic}"
+    return document("document.html", title=title, report=report, tables=tables)
+
+
+def _write_page(file: Path, report: ShadowReport) -> None:
     explained = {str(verdict): event_rows(events) for verdict, events in report.explained.items()}
-    page = shadow_page(report, count_rows(report), example_rows(report), explained)
     try:
-        file.write_text(page, encoding="utf-8")
+        file.write_text(shadow_page(report, explained), encoding="utf-8")
     except OSError as error:
         raise SettingsInvalid(f"{file} cannot be written: {error.strerror}", "Correct --html.") from error

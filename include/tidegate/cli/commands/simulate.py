@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 def simulate(pipeline: Path, input_file: Path, stage: str | None, explain: bool) -> None:
     """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
     from tidegate.cli.master import spark_master
+    from tidegate.model.stage import stage_named
     from tidegate.settings import Settings
     from tidegate.spark.case_run import CaseRun
     from tidegate.spark.cases import with_quarantine_suites
@@ -40,9 +41,8 @@ def simulate(pipeline: Path, input_file: Path, stage: str | None, explain: bool)
 
     settings = Settings.from_environment()
     loaded = with_quarantine_suites(load_pipeline(pipeline), settings.expectations)
-    names = [declared.name for declared in loaded.outlets]
-    if stage is not None and stage not in names:
-        raise SettingsInvalid(f"{pipeline} has no stage {stage}", f"It has {', '.join(names)}.")
+    if stage is not None:
+        stage_named(loaded.outlets, stage, pipeline)
     text = sys.stdin.read() if str(input_file) == "-" else _read(input_file)
     case_input = parse_input(text, str(input_file), loaded)
     with steps_shown(quiet=False) as progress:

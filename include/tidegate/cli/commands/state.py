@@ -29,7 +29,7 @@ def state(
 ) -> None:
     """Show the last known state of each key of PIPELINE, and of each of its windows, now or as of a batch."""
     from tidegate.inspect import read_state
-    from tidegate.inspect.erased import erasure_notes
+    from tidegate.inspect.read import erasure_notes
 
     app, stream = open_stream(pipeline, generation)
     if as_of is not None and key is None:

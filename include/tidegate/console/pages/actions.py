@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from tidegate.console.host import host_of
-from tidegate.console.parameters import Generation, entry_of, stream_of_entry
+from tidegate.console.parameters import Viewed
 from tidegate.console.render import render
 from tidegate.ledger import Charge, Stream
 
@@ -58,13 +58,11 @@ class Section:
 def actions(
     request: Request,
     dag_id: str,
-    generation: Generation = None,
+    viewed: Viewed,
     record: Annotated[str, Query(max_length=400, pattern=_POSITION)] = "",
 ) -> Response:
     """The actions on a pipeline; with `record`, those on this record of quarantine."""
-    app = host_of(request).open_app()
-    entry = entry_of(app, dag_id)
-    stream = stream_of_entry(entry, generation)
+    app, entry, stream = viewed.app, viewed.entry, viewed.stream
     charge = app.ledger.charge(stream.pipeline)
     siblings = [other.generation for other in app.ledger.streams() if other.pipeline == stream.pipeline]
     return render(

@@ -11,12 +11,12 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import Response
 
 from tidegate.console.host import host_of
-from tidegate.console.parameters import LONGEST_KEY, Batch, Generation, entry_of, stream_of_entry
+from tidegate.console.parameters import LONGEST_KEY, Batch, Viewed
 from tidegate.console.render import render
 from tidegate.errors import TidegateError
 from tidegate.inspect import CatalogEntry
+from tidegate.inspect.explain import key_records
 from tidegate.inspect.key_history import KeyHistory, KeyState, key_history, key_states, readable_states
-from tidegate.inspect.key_records import key_records
 from tidegate.ledger import Stream
 
 if TYPE_CHECKING:
@@ -29,16 +29,14 @@ router = APIRouter()
 def key_page(
     request: Request,
     dag_id: str,
-    generation: Generation = None,
+    viewed: Viewed,
     key: Annotated[str, Query(max_length=LONGEST_KEY)] = "",
     batch: Batch = None,
     before: Batch = None,
     records: Batch = None,
 ) -> Response:
     """A key: its state, its emissions, its records in quarantine, and the decisions in words."""
-    app = host_of(request).open_app()
-    entry = entry_of(app, dag_id)
-    stream = stream_of_entry(entry, generation)
+    app, entry, stream = viewed.app, viewed.entry, viewed.stream
     readable = readable_states(app, stream)
     if batch is not None and batch not in readable:
         span = f"from {readable[0]} to {readable[-1]}" if readable else "of no batch yet"
