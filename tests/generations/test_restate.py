@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
@@ -15,7 +17,8 @@ from tidegate.batch import RepeatedBatch, Trigger, run_batch
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.generations import compare_generations, plan_restatement, promote, repeat
-from tidegate.ledger import Head, Stream
+from tidegate.generations.restate import _require_next
+from tidegate.ledger import Head, LedgerReader, Stream
 from tidegate.yaml.load import load_pipeline
 
 PLENTY, FEW, NONE = key_of(product=1), key_of(product=2), key_of(product=3)
@@ -95,6 +98,19 @@ def test_lookups_are_corrected_in_the_range_only(beside: Beside) -> None:
         repeats = RepeatedBatch(replace(plan, lookups={"t": pin_then}), run.batch.keeps_lookups)
         again = repeats.planned(Head(beside.new.stream), planned)
         assert (again.lookups, again.clock_ms) == ({"t": pin, "new": pin_now}, plan.clock_ms)
+
+
+def test_other_range_does_not_go_on(beside: Beside) -> None:
+    first, other = (
+        [*plan_restatement(beside.old.app, beside.old.pipeline, beside.old.stream, 2, last).runs]
+        for last in (2, 3)
+    )
+    assert first[0] == other[0]
+    done = replace(first[1].batch.plan, run_id=first[1].run_id)
+    ledger = SimpleNamespace(plan=lambda *_: done)
+    _require_next(cast("LedgerReader", ledger), beside.new.stream, first[1])
+    with pytest.raises(Halted, match=r"of the run restate_as_it_was__1.3, and not of restate__1.3. Name the"):
+        _require_next(cast("LedgerReader", ledger), beside.new.stream, other[1])
 
 
 def test_batch_behind_a_gap_is_not_repeated(beside: Beside) -> None:

@@ -100,7 +100,7 @@ class Repeats(Generations):
         tables = self.places.store.streams[_SECOND]
         for plan in (tables.plans[seq] for seq in sorted(tables.commits)):
             run, _, seq = plan.run_id.partition("__1.")
-            if seq and run in ("restate", "recompute"):
+            if seq and run in ("restate", "restate_as_it_was", "recompute"):
                 yield plan, (_FIRST, int(seq))
 
     def _outbox(self, stream: Stream, seq: int, stage: str) -> list[Emission]:

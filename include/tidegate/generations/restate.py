@@ -164,8 +164,9 @@ def _require_next(ledger: LedgerReader, stream: Stream, run: RepeatedRun) -> Non
     plan = ledger.plan(stream, run.seq)
     if plan is not None and plan.run_id != run.run_id:
         raise Halted(
-            f"Batch {plan.seq} of {stream} is of the run {plan.run_id}, and repeats no other batch",
-            "From there on, run the generation until it has caught up: its file has a DAG of its own.",
+            f"Batch {plan.seq} of {stream} is of the run {plan.run_id}, and not of {run.run_id}",
+            "Name the same batches as in the call that began. If the generation has read records by itself, "
+            "run it until it has caught up: its file has a DAG of its own.",
         )
 
 
@@ -189,8 +190,11 @@ class Restatement:
     def runs(self) -> Iterator[RepeatedRun]:
         """The batches, as the new generation repeats them; its batch 1 has the state."""
         for plan in self.plans:
-            repeats = RepeatedBatch(plan, keeps_lookups=plan.seq > self.last)
-            run_id = f"{_RUN}__{self.origin.generation}.{plan.seq}"
+            is_behind = plan.seq > self.last
+            repeats = RepeatedBatch(plan, keeps_lookups=is_behind)
+            # A call with another range would have computed it with other lookups.
+            name = f"{_RUN}_as_it_was" if is_behind else _RUN
+            run_id = f"{name}__{self.origin.generation}.{plan.seq}"
             yield RepeatedRun(run_id, plan.seq - self.first + 2, repeats)
 
     def begin(self, app: App, pipeline: Pipeline) -> None:
