@@ -54,6 +54,18 @@ def test_pyspark_asks_for_pandas_without_importing_it() -> None:
     assert done.stdout.split() == ["True", "False"]
 
 
+def test_spark_connect_imports_pandas_only_on_request() -> None:
+    program = (
+        "import sys; from tidegate.arrow import keep_pandas_out; keep_pandas_out();"
+        "from pyspark.sql.connect import session; from pyspark.sql.connect.client import core;"
+        "print('pandas' in sys.modules);"
+        "frame = session.pd.DataFrame({'n': [1]}); print(core.pd.DataFrame is type(frame));"
+        "print(session.is_datetime64_dtype(frame['n'].astype('datetime64[ns]')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]
+
+
 def test_command_help_imports_no_pandas() -> None:
     program = (
         "import sys; from tidegate.cli import cli; cli.main(['state', '--help'], standalone_mode=False);"

@@ -16,6 +16,7 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 
 # A part may import those of lower layers, and itself. Parts of one layer do not know each other.
 LAYERS = [
+    {"imports"},
     {
         "arrow",
         "database_url",

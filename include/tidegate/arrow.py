@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
+
+from tidegate.imports import hidden, postponed
 
 
 def keep_pandas_out() -> None:
     """Keep pyarrow and PySpark from importing pandas, which takes half a second and 50 MB.
 
     pyarrow searches for pandas with its first array. PySpark imports it to ask for its version, when it first
-    calls the JVM, and when it makes a frame of `mapInArrow`. Both still import pandas when it is needed
-    (`to_pandas`). Until then pyarrow treats a pandas Series as any sequence, so do not call this in processes
-    of other programs. pyarrow can be imported before or after, PySpark after.
+    calls the JVM, and when it makes a frame of `mapInArrow`; its client of Spark Connect imports it for
+    frames that are made from those of pandas. All still import pandas when it is needed (`to_pandas`). Until
+    then pyarrow treats a pandas Series as any sequence, so do not call this in processes of other programs.
+    pyarrow can be imported before or after, PySpark after.
     """
     awaited = {finder.module for finder in sys.meta_path if isinstance(finder, _Awaiting)}
     for name, change in _CHANGES.items():
@@ -25,6 +27,7 @@ def keep_pandas_out() -> None:
             change(sys.modules[name])
         elif name not in awaited:
             sys.meta_path.insert(0, _Awaiting(name))
+    sys.meta_path[:0] = [_Awaiting(name) for name in _CONNECT - awaited - sys.modules.keys()]
 
 
 def _search_in_vain(pyarrow: Any) -> None:
@@ -43,6 +46,12 @@ def _ask_without_import(utils: Any) -> None:
 
 _CHANGES = {"pyarrow": _search_in_vain, "pyspark.sql.pandas.utils": _ask_without_import}
 """Module -> what is done with it as soon as it is imported."""
+
+_CONNECT = frozenset({"pyspark.sql.connect.session", "pyspark.sql.connect.client.core"})
+"""Modules that import pandas and use it only for its own frames."""
+
+_PANDAS = frozenset({"pandas", "pandas.api", "pandas.api.types"})
+"""The modules of pandas that these import. PySpark has imported pyarrow before them."""
 
 
 class _Awaiting:
@@ -64,34 +73,10 @@ class _Awaiting:
 
 def _then_change(execute: Any) -> Any:
     def exec_module(module: ModuleType) -> None:
-        execute(module)
+        with postponed(_PANDAS.__contains__) if module.__name__ in _CONNECT else nullcontext():
+            execute(module)
         # spark-submit has PySpark in a zip file, which has one loader for all of its modules
         if module.__name__ in _CHANGES:
             _CHANGES[module.__name__](module)
 
     return exec_module
-
-
-class _Hiding:
-    """An import finder that reports some modules as missing."""
-
-    def __init__(self, names: frozenset[str]) -> None:
-        self._names = names
-
-    def find_spec(self, name: str, *_: object) -> None:
-        if name in self._names:
-            raise ModuleNotFoundError(f"{name} is not needed", name=name)
-
-
-@contextmanager
-def hidden(*names: str) -> Iterator[None]:
-    """Make modules that are not imported yet appear as missing inside of the block.
-
-    Libraries with optional imports then do without them. Example: `with hidden("pandas"): …`
-    """
-    hiding = _Hiding(frozenset(names))
-    sys.meta_path.insert(0, hiding)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(hiding)

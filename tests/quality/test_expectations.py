@@ -13,7 +13,9 @@ from tests.quality.suite_for_tests import audit_of
 
 pytestmark = pytest.mark.process
 
-SELDOM = "altair.vegalite", "scipy.stats._stats_py"
+DATA_SOURCES = "great_expectations.datasource.fluent.pandas_datasource"
+OTHER_TYPE = "great_expectations.expectations.core.expect_column_max_to_be_between"
+SELDOM = "altair.vegalite", "scipy.stats._stats_py", "jsonschema.validators", DATA_SOURCES, OTHER_TYPE
 
 
 def imported_by(statements: str) -> set[str]:
@@ -23,9 +25,33 @@ def imported_by(statements: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_charts_and_statistics_are_not_imported() -> None:
+def test_what_an_audit_seldom_needs_is_not_imported() -> None:
     assert imported_by("import great_expectations") == set(SELDOM)
     assert imported_by("import tidegate.quality.gate") == set()
+
+
+@pytest.mark.parametrize(
+    ("statement", "imported"),
+    [
+        ("gx.expectations.ExpectColumnMaxToBeBetween", OTHER_TYPE),
+        ("gx.expectations.core.ExpectColumnMaxToBeBetween", OTHER_TYPE),
+        ("gx.expectations.registry.get_expectation_impl('expect_column_max_to_be_between')", OTHER_TYPE),
+        ("gx.get_context(mode='ephemeral').data_sources.add_pandas('rows')", DATA_SOURCES),
+        ("from great_expectations.datasource.fluent import PandasDatasource", DATA_SOURCES),
+    ],
+    ids=["attribute", "attribute of core", "registry", "context", "data source"],
+)
+def test_what_code_of_users_asks_for_is_imported(statement: str, imported: str) -> None:
+    before = "import tidegate.quality.gate, great_expectations as gx"
+    assert imported in imported_by(f"{before}\n{statement}")
+
+
+def test_unknown_names_are_refused_as_always() -> None:
+    gx = pytest.importorskip("tidegate.quality.expectations").gx
+    with pytest.raises(AttributeError, match="ExpectNothing"):
+        _ = gx.expectations.ExpectNothing
+    with pytest.raises(gx.exceptions.ExpectationNotFoundError):
+        gx.expectations.registry.get_expectation_impl("expect_nothing")
 
 
 def test_expectation_that_needs_charts_imports_them(tmp_path: Path) -> None:

@@ -6,66 +6,120 @@ This halves the time of the import.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import LazyLoader
-from types import ModuleType
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, wraps
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import Any
 
-from tidegate.arrow import hidden
+from tidegate.imports import Later, hidden, postponed
 
 _OTHER_ENGINES = ("pyspark", "sqlalchemy")
 """Engines that Great Expectations also supports. It works without them if they are not installed; here it
 uses pandas, so they are hidden while it is imported.
 """
 
-_SELDOM = frozenset({"altair", "scipy.stats"})
-"""Modules that a few expectations need: charts, and tests of distributions."""
+_SELDOM = frozenset({"altair", "jsonschema", "mistune", "scipy.stats"})
+"""Libraries that a few expectations need: charts, JSON Schema, texts in Markdown, tests of distributions."""
+
+_CORE = "great_expectations.expectations.core"
+_FLUENT = "great_expectations.datasource.fluent"
+_OF_ONE_CLASS = re.compile(rf"{re.escape(_CORE)}\.expect_\w+|{re.escape(_FLUENT)}\.(fabric|\w+_datasource)")
+"""Modules of one expectation or data source each. Their packages import all of them, which takes half of the
+whole import: most of it to build classes for readers of pandas and for databases, which no audit uses."""
+
+_FOR_ALL = frozenset({f"{_FLUENT}.invalid_datasource"})
+"""Modules that are named in this way, but that the others need."""
 
 
-class _SeldomUsed:
-    """An import finder that lets `importlib.util.LazyLoader` execute these modules when they are first
-    used.
+_LAYOUT_IS_KNOWN = version("great_expectations").startswith("1.24.")
+"""Another release may need these modules for itself, so it is imported with all of them."""
+
+
+def _has_one_class(module: str) -> bool:
+    return _OF_ONE_CLASS.fullmatch(module) is not None and module not in _FOR_ALL
+
+
+def _is_postponed(module: str) -> bool:
+    return module in _SELDOM or (_LAYOUT_IS_KNOWN and _has_one_class(module))
+
+
+def _execute_on_demand() -> None:
+    """Let the modules that were left out be executed when somebody asks for what they contain, or makes a
+    context, which offers all data sources.
+    """
+    for name in (_CORE, _FLUENT, "great_expectations.expectations"):
+        package = sys.modules[name]
+        later = {name: value for name, value in vars(package).items() if isinstance(value, Later)}
+        for attribute in later:
+            delattr(package, attribute)
+        package.__getattr__ = partial(_find, later)  # type: ignore[method-assign]
+    registry._registered_expectations = _Registered(registry._registered_expectations)
+    sources = [module.name for module in iter_modules(sys.modules[_FLUENT].__path__, f"{_FLUENT}.")]
+    with_sources = _after_importing(filter(_has_one_class, sources), DataSourceManager.__init__)
+    DataSourceManager.__init__ = with_sources  # type: ignore[method-assign]
+
+
+def _find(later: Mapping[str, Later], name: str) -> Any:
+    if name not in later:
+        raise AttributeError(f"no attribute {name!r}", name=name)
+    return later[name].find()
+
+
+def _after_importing(modules: Iterable[str], call: Callable[..., None]) -> Callable[..., None]:
+    """Return `call`, which then imports these modules first."""
+    names = list(modules)
+
+    @wraps(call)
+    def importing(*args: Any, **kwargs: Any) -> None:
+        for name in names:
+            import_module(name)
+        call(*args, **kwargs)
+
+    return importing
+
+
+class _Registered(dict[str, Any]):
+    """The classes of expectations by their types. A class of Great Expectations registers itself when its
+    module is executed.
     """
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path, target) if name in _SELDOM else None
-        if spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader)
-        return spec
+    def get(self, name: str, default: Any = None) -> Any:
+        if name not in self and find_spec(f"{_CORE}.{name}") is not None:
+            import_module(f"{_CORE}.{name}")
+        return super().get(name, default)
 
-
-@contextmanager
-def _lazily() -> Iterator[None]:
-    finder: Any = _SeldomUsed()
-    # First, since the first finder that knows a module decides how it is loaded.
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
+    def items(self) -> Any:
+        for module in iter_modules(sys.modules[_CORE].__path__):
+            import_module(f"{_CORE}.{module.name}")
+        return super().items()
 
 
 # Send no usage statistics. Great Expectations reads the variable when it is imported, so set it before.
 os.environ["GX_ANALYTICS_ENABLED"] = "False"
 
-with _lazily(), hidden(*_OTHER_ENGINES):
+with postponed(_is_postponed), hidden(*_OTHER_ENGINES):
     import great_expectations as gx
     from great_expectations.core.expectation_validation_result import (
         ExpectationSuiteValidationResult,
         ExpectationValidationResult,
     )
     from great_expectations.core.suite_parameters import build_suite_parameters
+    from great_expectations.datasource.fluent.sources import DataSourceManager
     from great_expectations.execution_engine import PandasExecutionEngine
+    from great_expectations.expectations import registry
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
     from great_expectations.expectations.metrics.column_aggregate_metrics.column_distinct_values import (
         _coerce_value_set_to_column_type as as_column_type,
     )
     from great_expectations.validator.validation_graph import ExpectationValidationGraph, ValidationGraph
+
+if _LAYOUT_IS_KNOWN:
+    _execute_on_demand()
 
 __all__ = [
     "gx",

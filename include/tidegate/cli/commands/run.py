@@ -43,6 +43,8 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
             from tidegate.app import App  # these take as long as the rest of a small batch
             from tidegate.cli.batch import report_object, report_rows, run_trigger, trigger_now
 
+            from tidegate import frozen  # noqa: F401  # isort: skip
+
         app, run_options = App.from_environment(), RunOptions(**options)
         trigger = trigger_now(run_options.run_id or f"cli__{uuid4().hex[:12]}", run_options)
         outcome, report = run_trigger(app, app.pipeline(pipeline), trigger, quality, jvm, quiet=as_json)
