@@ -168,7 +168,8 @@ class Model(BaseModel):
     """A part of the file: immutable, without unknown fields."""
 
     # Defaults are validated, because validators also note facts in the scope, and resolve nulls.
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    # Pydantic then builds the validator of the whole file once, and not those of its parts at each import.
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, defer_build=True)
 
 
 @dataclass(frozen=True)
