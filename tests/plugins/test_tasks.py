@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.batch.aged import STAGE, Aged
 from tests.batch.committed import Committed
@@ -67,3 +69,26 @@ def test_clean_task_updates_tables_and_survives_a_stream(
     with pytest.raises(AirflowFailException, match="was not made by tidegate"):
         tasks.clean()
     assert opened(shared_table(aged.app, aged.stream, "state", STAGE)).file_uris()
+
+
+@pytest.mark.parametrize("task", ["clean", "publish"])
+def test_tables_find_their_iceberg_catalog_in_airflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    from tidegate_airflow import tasks
+
+    aged = Aged(tmp_path, tables="iceberg:lake")
+    aged.batch(1)
+    catalog = {"conn_type": "sqlite", "host": f"{tmp_path}/catalog.db", "extra": {"warehouse": "/unused"}}
+    monkeypatch.setenv("AIRFLOW_CONN_TIDEGATE_ICEBERG_LAKE", json.dumps(catalog))
+    for name, value in aged.environment.items():
+        monkeypatch.setenv(name, value)
+    if task == "clean":
+        tasks.clean()
+    else:
+        tasks.publish("visitors", 1, "run-1", {})
+    table = SqlCatalog("default", uri=f"sqlite:///{tmp_path}/catalog.db").load_table(
+        "visitors_g1.second_state"
+    )
+    assert table.scan().to_arrow().num_rows == 1
+    assert "TIDEGATE_ICEBERG_LAKE" not in os.environ
