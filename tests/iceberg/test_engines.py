@@ -156,14 +156,14 @@ def test_spark_sees_rows_of_committed_batches_only(seen: dict[str, Rows], kind: 
 
 @CATALOGS
 def test_page_view_has_one_row_per_live_entry(seen: dict[str, Rows], kind: str) -> None:
-    rows = [tuple(found.values()) for found in seen[f"{kind}:several"]]
+    rows = [tuple(answer.values()) for answer in seen[f"{kind}:several"]]
     assert rows == [(1, None, 2), (3, 0, 1), (3, 10, 2)]
 
 
 @CATALOGS
 def test_spark_follows_an_edit_of_columns(seen: dict[str, Rows], kind: str) -> None:
-    assert [tuple(found.values()) for found in seen[f"{kind}:wider"]] == [(None, None), ("x", 7)]
-    promoted = [tuple(found.values()) for found in seen[f"{kind}:promoted"]]
+    assert [tuple(answer.values()) for answer in seen[f"{kind}:wider"]] == [(None, None), ("x", 7)]
+    promoted = [tuple(answer.values()) for answer in seen[f"{kind}:promoted"]]
     assert promoted == [(seq, 0.5, seq) for seq in (1, 2, 3)]
 
 
