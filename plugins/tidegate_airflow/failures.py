@@ -95,8 +95,9 @@ def log_missed_deadline(
 ) -> None:
     """Log what a run is doing that has missed its deadline: the callback of a pipeline's `deadline`.
 
-    `notify` is the user's callback. It gets the context with this text as `cause`, and the stream's
-    `condition`.
+    Args:
+        notify: The user's callback. It gets the context with this text as `cause`, and the stream's
+            `condition`.
     """
     run = context["dag_run"]
     try:

@@ -297,10 +297,14 @@ def is_long_done(ledger: LedgerReader, stream: Stream, run: Run) -> bool:
 
 
 def missing_of_head(ledger: LedgerReader, stream: Stream, seq: int, what: str) -> TidegateError:
-    """Return the error for a ledger that lacks `what` of the batch that was the head when a step looked.
+    """Return the error for a ledger that lacks something of the batch that was the head when a step looked.
 
     Fenced if the head is a later batch: the step was overtaken, and its batch has left the ledger meanwhile.
     Halted if the batch is still the head: the ledger has lost rows.
+
+    Args:
+        seq: the batch that was the head.
+        what: what the ledger lacks of it, in words.
     """
     # The head can have moved since the caller read it; only rows of the present head must exist.
     if ledger.head(stream).seq > seq:

@@ -39,9 +39,10 @@ class EmissionAges:
             self._counts.update(dict(zip(steps.tolist(), counts.tolist(), strict=True)))
 
     def metrics_at(self, now_ms: int) -> dict[str, float]:
-        """Return the metrics of emissions that are published at `now_ms` (epoch ms); empty without any.
+        """Return the metrics of emissions that are published; empty without any.
 
-        A timestamp that is later than now counts as one of now.
+        Args:
+            now_ms: When they are published, epoch ms. A timestamp that is later counts as one of now.
         """
         if not self._counts:
             return {}

@@ -43,8 +43,11 @@ _THE_SAME = (
 def require_compatible(planned: Plan | None, pipeline: Pipeline) -> None:
     """Raise PipelineChanged when the head's batch was planned with a pipeline that this one cannot follow.
 
-    `planned`: the head's plan, see `head_plan`. What is compared are the compiled forms, so defaults that
-    have changed with tidegate count as edits.
+    What is compared are the compiled forms, so defaults that have changed with tidegate count as edits.
+
+    Args:
+        planned: the head's plan, see `head_plan`.
+        pipeline: the pipeline file as it is now.
     """
     if planned is None:
         return

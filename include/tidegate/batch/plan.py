@@ -294,8 +294,10 @@ def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bo
     """Return whether the clock alone can make a stage emit.
 
     That is so if a stage runs by it, has a buffered value, may have a heartbeat or a final value after an
-    early one, or state that may expire, and the clock advances in a partition that is not cut. `before` is
-    the attempt of the previous batch.
+    early one, or state that may expire, and the clock advances in a partition that is not cut.
+
+    Args:
+        before: the attempt of the previous batch.
     """
     # A clock that advances in no partition has fired all its timers in an earlier batch.
     if plan.clocks_after == plan.clocks or not any(

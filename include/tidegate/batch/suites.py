@@ -98,10 +98,13 @@ def _parsed(check: QualityCheck, text: str, folder: Path) -> Suite:
 
 
 def suite_parameters(app: App, plan: Plan, attempt: Attempt, stage: str) -> dict[str, float]:
-    """Name -> value. `stage`: the one that is looked at.
+    """Return the parameters of suites: name -> value.
 
     Of the batches before: `previous_read` of the last one, `mean_read`, `min_read` and `max_read` of at most
     20. Before there is any they are not there.
+
+    Args:
+        stage: the stage that is looked at.
     """
     values: dict[str, float] = {"batch": plan.seq, "clock": plan.clock_ms}
     values |= _batch_counts(attempt, stage)

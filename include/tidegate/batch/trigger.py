@@ -130,5 +130,9 @@ class Trigger:
         return max(self.clock_ms, self.now_ms or self.clock_ms) + FUTURE_MS
 
     def most_records(self, per_batch: int | None) -> int | None:
-        """Return how many records a batch may read, if its pipeline allows `per_batch`; None: any number."""
+        """Return how many records a batch may read; None: any number.
+
+        Args:
+            per_batch: the number that its pipeline allows; None: any number.
+        """
         return min((most for most in (self.max_records, per_batch) if most is not None), default=None)

@@ -60,7 +60,12 @@ _SPARSE = frozenset(("window_start", "window_end", "digest", "pending", "due_at"
 
 
 def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing.") -> None:
-    """Print rows as a table, or as one JSON array. `empty` is printed in place of a table without rows."""
+    """Print rows as a table, or as one JSON array.
+
+    Args:
+        title: The line above a table.
+        empty: It is printed in place of a table without rows.
+    """
     # plain print: rich would wrap lines and colour values
     if json_wanted:
         print(json.dumps(list(rows), default=_plain, ensure_ascii=False))
@@ -93,7 +98,13 @@ def show_object(document: Mapping[str, Any]) -> None:
 
 
 def show_cut(rows: Rows, cut: Collection[str], title: str, empty: str = "Nothing.") -> None:
-    """Print rows as a table with one line each. The columns `cut` share the width that the others leave."""
+    """Print rows as a table with one line each.
+
+    Args:
+        cut: The columns that share the width that the others leave.
+        title: The line above the table.
+        empty: It is printed in place of a table without rows.
+    """
     if not rows:
         out.print(empty)
         return
@@ -171,7 +182,13 @@ def fail(error: BaseException) -> int:
 
 @contextmanager
 def steps_shown(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show the current step: a live line in a terminal, otherwise plain lines; nothing if `quiet`."""
+    """Show the current step: a live line in a terminal, otherwise plain lines; nothing if `quiet`.
+
+    Example::
+
+        with steps_shown(quiet=as_json) as progress:
+            progress("compute")
+    """
     if quiet:
         yield lambda _: None
     elif sys.stderr.isatty():

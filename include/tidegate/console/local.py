@@ -113,7 +113,12 @@ def application(sessions: Callable[[App], OpenSession] | None = None) -> FastAPI
 
 
 def serve(listener: socket.socket, sessions: Callable[[App], OpenSession]) -> None:
-    """Serve the pages until the process is interrupted. `sessions`: as for `LocalHost`."""
+    """Serve the pages until the process is interrupted.
+
+    Args:
+        listener: A socket, as `listen` returns it.
+        sessions: As for `LocalHost`.
+    """
     # uvicorn raises the interrupt again when it has answered what was asked before
     with suppress(KeyboardInterrupt):
         uvicorn.Server(uvicorn.Config(application(sessions), log_level="warning")).run(sockets=[listener])

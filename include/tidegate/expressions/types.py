@@ -93,7 +93,12 @@ def group(type_: Type | None) -> str | None:
 
 
 def decimal(digits: int, scale: int) -> Type:
-    """Return the type of decimals with `digits` digits, `scale` of them behind the point."""
+    """Return the type of decimals.
+
+    Args:
+        digits: All digits.
+        scale: The digits behind the point.
+    """
     text = f"decimal({digits},{scale})"
     return Type(text, "decimal")
 

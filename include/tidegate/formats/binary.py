@@ -267,7 +267,12 @@ def joined(*pieces: pa.BinaryArray | bytes) -> pa.BinaryArray:
 
 
 def of_present(values: pa.Array, write: Write, absent: bytes | None) -> pa.BinaryArray:
-    """Return what `write` makes of the values that are not null, and `absent` for nulls (None: null)."""
+    """Return what a function makes of the values that are not null.
+
+    Args:
+        write: The function.
+        absent: The result for nulls; None: null.
+    """
     if not values.null_count:
         return write(values)
     # nulls are removed instead of written and masked: `required` must not see them

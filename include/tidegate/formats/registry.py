@@ -139,6 +139,9 @@ def names_of_formats(has: Callable[[Format], object] = lambda _: True) -> tuple[
 
 
 def language_of(kind: str) -> SchemaLanguage:
-    """Return the language of schemas that registries call `kind`, such as `AVRO`."""
+    """Return a language of schemas.
+
+    Example: `language_of("AVRO")`, as registries call it.
+    """
     languages = (format_.language for format_ in formats().values())
     return next(language for language in languages if language is not None and language.kind == kind)

@@ -136,7 +136,11 @@ class Recomputation:
 
 
 def is_edited(app: App, origin: Stream, seq: int, pipeline: Pipeline) -> bool:
-    """Return whether a pipeline file differs from what batch `seq` was planned with, in stages or sinks."""
+    """Return whether a pipeline file differs from what a batch was planned with, in stages or sinks.
+
+    Args:
+        seq: the batch of `origin`.
+    """
     plan = app.ledger.plan(origin, seq)
     if plan is None:
         return False  # beginning with its state says so

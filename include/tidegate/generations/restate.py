@@ -119,7 +119,12 @@ def _require_repeatable(before: Plan | None, plan: Plan, attempt: Attempt | None
 
 
 def require_records(app: App, pipeline: Pipeline, plans: Iterable[Plan], instead: str) -> None:
-    """Raise Halted if Kafka no longer has the records of the batches; `instead` says what helps then."""
+    """Raise Halted if Kafka no longer has the records of the batches.
+
+    Args:
+        plans: the plans of the batches.
+        instead: what the error says that helps then.
+    """
     ranges = [(plan, range_) for plan in plans for range_ in plan.ranges if range_.span]
     if not ranges:
         return

@@ -47,7 +47,11 @@ class Learned:
     refuted: tuple[Proposal, ...]
 
     def suite(self, name: str) -> dict[str, Any]:
-        """Return the suite as a file stores it. `name` is its name in the file."""
+        """Return the suite as a file stores it.
+
+        Args:
+            name: Its name in the file.
+        """
         source = f"{self.rows:,} emissions of the stage {self.stage}, batches {self.first} to {self.last}"
         expectations = [proposal.written for proposal in self.proposals]
         return {"name": name, "expectations": expectations, "meta": {"learned": source}}

@@ -95,7 +95,12 @@ class Series:
 
 
 def series(app: App, stream: Stream, span: ChartRange, now_ms: int) -> Series:
-    """Return the figures of the batches that were committed in a span before `now_ms`."""
+    """Return the figures of the batches that were committed in a span of time.
+
+    Args:
+        span: The length of the span.
+        now_ms: Its end, epoch ms.
+    """
     since_ms = now_ms - span.value * 1000
     names = {False: _OF_BATCH, True: _OF_STAGE}
     groups = app.ledger.metric_groups(stream, since_ms / 1000, names, MOST_POINTS)

@@ -134,8 +134,12 @@ def topic_right_missing(config: KafkaConfig, operation: str, *topics: str) -> Se
 
 
 def right_missing(config: KafkaConfig, operation: str, what: str, options: str) -> SettingsInvalid:
-    """Return the error for a user who lacks a right. `options` are those of kafka-acls.sh for the
-    resource.
+    """Return the error for a user who lacks a right.
+
+    Args:
+        operation: The operation as Kafka calls it, such as `Write`.
+        what: The resource in words.
+        options: Those of kafka-acls.sh for the resource.
     """
     user = config.properties.get("sasl.username", "NAME")
     return SettingsInvalid(

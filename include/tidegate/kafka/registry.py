@@ -85,7 +85,8 @@ class SchemaRegistry:
     def versions(self, subject: str, with_deleted: bool = False) -> tuple[int, ...]:
         """Return the numbers of a subject's versions in ascending order; empty if the subject does not exist.
 
-        `with_deleted` includes deleted versions, which messages can still refer to.
+        Args:
+            with_deleted: Include deleted versions, which messages can still refer to.
         """
         try:
             with self._asked(f"subject {subject}"):

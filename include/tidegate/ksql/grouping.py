@@ -106,7 +106,11 @@ class AggregateQuery:
         return Folded(f"min({self._argument(bound)})", Translated("{}", BIGINT, is_certain=True), False, "")
 
     def stage(self, columns: Mapping[str, str], values: Mapping[str, Translated]) -> dict[str, Any]:
-        """Return `reduce` of the stage. `columns`: argument -> its expression there."""
+        """Return `reduce` of the stage.
+
+        Args:
+            columns: Argument -> its expression there.
+        """
         aggregates = {name: _filled(folded.sql, columns) for name, folded in self.folded.items()}
         if self.follows:
             return {"reduce": aggregates}

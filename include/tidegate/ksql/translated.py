@@ -30,7 +30,10 @@ class Translated:
 
 
 def guarded(sql: str, fails: Sequence[str]) -> str:
-    """Return an expression that is null where one of `fails` is null."""
+    """Return an expression that is null where one of `fails` is null.
+
+    Example: `guarded("a + b", ["b"])` is `(case when b is null then null else a + b end)`.
+    """
     if not fails:
         return sql
     return f"(case when {' or '.join(f'{failing} is null' for failing in fails)} then null else {sql} end)"

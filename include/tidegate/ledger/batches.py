@@ -315,9 +315,11 @@ def _given_up_after(connection: Connection, stream: Stream, until: int) -> list[
 
 
 def require_kept(stream: Stream, snapshots: Sequence[Snapshot], up_to: int) -> None:
-    """Raise StateGivenUp if the state after batch `up_to` is no longer kept. Batch 0 has no state.
+    """Raise StateGivenUp if the state after a batch is no longer kept.
 
-    `snapshots` are snapshots of the stream, at least the newest one before which nothing can be read.
+    Args:
+        snapshots: snapshots of the stream, at least the newest one before which nothing can be read.
+        up_to: the batch; batch 0 has no state.
     """
     given_up = (snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None)
     oldest = max(given_up, default=0)

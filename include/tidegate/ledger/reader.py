@@ -225,13 +225,22 @@ class LedgerReader(LedgerDatabase):
         return attempt.times if attempt is not None else {}
 
     def committed(self, stream: Stream, after: int = 0) -> list[tuple[int, ManifestRef]]:
-        """Return (seq, manifest) of the batches committed after batch `after`, oldest first."""
+        """Return (seq, manifest) of committed batches, oldest first.
+
+        Args:
+            after: only batches after this one.
+        """
         seq = schema.commits.c.seq
         rows = self._rows("committed", rows_of(schema.commits, stream, seq > after).order_by(seq))
         return [(row.seq, manifest_in(row, "attempt")) for row in rows]
 
     def newest_commits(self, stream: Stream, before: int | None, limit: int) -> list[Commit]:
-        """Return at most `limit` commits before batch `before` (None: from the newest on), newest first."""
+        """Return commits, newest first.
+
+        Args:
+            before: only batches before this one; None: from the newest on.
+            limit: the most commits.
+        """
         commits = schema.commits
         earlier = [commits.c.seq < before] if before is not None else []
         query = rows_of(commits, stream, *earlier).order_by(commits.c.seq.desc()).limit(limit)
@@ -435,13 +444,22 @@ class LedgerReader(LedgerDatabase):
         return {(row.stage, row.name): row.value for row in rows}
 
     def metric_groups(self, stream: Stream, since: float, names: Names, most: int) -> list[MetricGroup]:
-        """Return the metrics of batches committed after `since` (epoch seconds), the oldest first, in at most
-        `most` groups of consecutive batches.
+        """Return the metrics of committed batches, the oldest first, in groups of consecutive batches.
+
+        Args:
+            since: only batches that were committed after it, epoch seconds.
+            names: the names of the metrics, see `series.Names`.
+            most: the largest number of groups.
         """
         with self._transaction("metric_groups") as connection:
             return metric_groups(connection, stream, since, names, most)
 
     def metric_values(self, stream: Stream, span: tuple[int, int], name: str) -> dict[int, float]:
-        """Return batch -> value of a metric of the whole batch; `span` has the first and the last batch."""
+        """Return batch -> value of a metric of the whole batch.
+
+        Args:
+            span: the first and the last batch.
+            name: the name of the metric.
+        """
         with self._transaction("metric_values") as connection:
             return metric_values(connection, stream, span, name)

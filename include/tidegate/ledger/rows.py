@@ -105,13 +105,21 @@ def plans_with_pipelines() -> Select[Any]:
 
 
 def manifest_in(row: Row[Any], name: str = "name") -> ManifestRef:
-    """Return the manifest of a row; `name` is the column that has the manifest's name."""
+    """Return the manifest of a row.
+
+    Args:
+        name: the column that has the manifest's name.
+    """
     columns = (row.manifest_bytes, row.manifest_digest, row.file_rows, row.file_bytes)
     return ManifestRef(row._mapping[name], *columns)
 
 
 def manifest_out(manifest: ManifestRef, name: str = "name") -> dict[str, Any]:
-    """Return a manifest's columns; its name goes into the column `name`."""
+    """Return a manifest's columns.
+
+    Args:
+        name: the column for the manifest's name.
+    """
     return {
         name: manifest.name,
         "manifest_bytes": manifest.bytes,

@@ -86,7 +86,13 @@ def metric_groups(
 def metric_values(
     connection: Connection, stream: Stream, span: tuple[int, int], name: str
 ) -> dict[int, float]:
-    """Return batch -> value of a metric of the whole batch, from the first to the last batch of `span`."""
+    """Return batch -> value of a metric of the whole batch.
+
+    Args:
+        connection: an open transaction.
+        span: the first and the last batch.
+        name: the name of the metric.
+    """
     table = schema.metrics
     is_metric = and_(in_stream(table, stream), table.c.stage == "", table.c.name == name)
     query = select(table.c.seq, table.c.value).where(is_metric, table.c.seq.between(*span))

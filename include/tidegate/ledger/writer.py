@@ -110,8 +110,9 @@ class LeasedLedger(LedgerReader):
     def add_run(self, run: Run, clocks: Clocks | None = None) -> None:
         """Record the result of a trigger that plans no batch.
 
-        `clocks`: the clocks of the head after a run that has no batch. The run's interval is then over, also
-        for records that arrive later.
+        Args:
+            clocks: the clocks of the head after a run that has no batch. The run's interval is then over,
+                also for records that arrive later.
         """
         with self._fenced("add_run") as connection:
             self._went_through(connection, "plan")
@@ -181,9 +182,12 @@ class LeasedLedger(LedgerReader):
             raise self._lost() from error
 
     def begin_from(self, batch: DecidedBatch, origin: Stream, origin_seq: int) -> None:
-        """Let a new generation begin with the state of `origin` after batch `origin_seq`.
+        """Let a new generation begin with the state of another one.
 
-        `batch` is the first batch of the new generation: it has that state, and emits nothing.
+        Args:
+            batch: the first batch of the new generation: it has that state, and emits nothing.
+            origin: the other generation.
+            origin_seq: the batch after which its state is taken.
         """
         with self._fenced("begin_from") as connection:
             self._set_head(connection, origin_generation=origin.generation, origin_seq=origin_seq)
@@ -328,7 +332,8 @@ class LeasedLedger(LedgerReader):
     def send_again(self, sink: str, seq: int, identity: str | None = None) -> None:
         """Remove the record that a sink has batch `seq` and later ones, so that they are published again.
 
-        `identity`: the new identity of the sink; None: unchanged.
+        Args:
+            identity: the new identity of the sink; None: unchanged.
         """
         with self._fenced("send_again") as connection:
             send_again(connection, self.stream, sink, seq, identity)

@@ -95,8 +95,11 @@ def clean(
 
 
 def unread_in(app: App, stream: Stream, until: float) -> list[Listed]:
-    """Return the files in a stream's folder that nobody reads and that were not changed after `until` (epoch
-    seconds). State counts as given up if that was noted by then.
+    """Return the files in a stream's folder that nobody reads.
+
+    Args:
+        until: epoch seconds: files that were changed later are left out, and state counts as given up if that
+            was noted by then.
     """
     lake = app.lake(stream)
     listed = lake.store.listed(lake.base)
@@ -296,7 +299,8 @@ def remove_history(app: App, stream: Stream, now: float, safe_age: timedelta, dr
 def oldest_readable(snapshots: Iterable[Snapshot], until: float) -> int:
     """Return the batch of the oldest state that is still read; 0 if all state is.
 
-    State before a snapshot is read no more if it was given up at `until` (epoch seconds) or earlier.
+    Args:
+        until: epoch seconds: state before a snapshot that was given up by then is read no more.
     """
     return max(
         (snapshot.seq for snapshot in snapshots if snapshot.given_up_at and snapshot.given_up_at <= until),

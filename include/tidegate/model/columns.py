@@ -197,7 +197,9 @@ class _Parser:
     def type(self, depth: int, name: str = "") -> Type:
         """Parse a type with its parameters.
 
-        `depth` counts the types around it; `name` is the column, for messages.
+        Args:
+            depth: The number of types around it.
+            name: The column, for messages.
         """
         # The parser recurses per level: without a bound a text could exhaust Python's stack.
         if depth > MAX_DEPTH:

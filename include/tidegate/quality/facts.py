@@ -68,8 +68,11 @@ class BatchCounts:
         return self.used + self.removed + self.quarantined + self.deduplicated + self.late
 
     def share(self, records: int) -> float:
-        """Return `records` divided by all that were read: 0 if nothing was read, more than 1 for many
-        emissions.
+        """Return a number of records divided by all that were read.
+
+        It is 0 if nothing was read, and more than 1 for many emissions.
+
+        Example: of 200 records that were read, `share(50)` is 0.25.
         """
         return records / self.came_in if self.came_in else 0.0
 

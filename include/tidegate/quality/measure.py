@@ -184,8 +184,10 @@ class Measurement:
             )
 
     def result(self, frame: Frame) -> ExpectationValidationResult:
-        """Return Great Expectations' verdict over all parts that were added. `frame`: the last part, for
-        expectations of users that have no metrics, and look at rows.
+        """Return Great Expectations' verdict over all parts that were added.
+
+        Args:
+            frame: The last part, for expectations of users that have no metrics, and look at rows.
         """
         if self.skipped:
             return ExpectationValidationResult(

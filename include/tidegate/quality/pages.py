@@ -83,7 +83,9 @@ def page_of(audit: Audit, evaluated: Sequence[Evaluation], verdict: Verdict) -> 
     """Return the page's HTML.
 
     Expectations whose arguments their class does not accept cannot be rendered; they are listed at the top.
-    `evaluated` and `verdict` have the same expectations in the same order.
+
+    Args:
+        evaluated: The evaluations, in the order of the expectations of `verdict`.
     """
     place = audit.place
     assert place is not None, "the audit has no place for a page"

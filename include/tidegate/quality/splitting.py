@@ -251,7 +251,11 @@ class Parts:
         return self.whole() if self.is_one else self.frame(self.rows.schema.empty_table())
 
     def existing(self, columns: Sequence[str] | None) -> list[str]:
-        """Return the columns that exist among `columns`; None returns all columns."""
+        """Return the columns that the rows have.
+
+        Args:
+            columns: Only these; None: all.
+        """
         names: list[str] = self.rows.schema.names
         return names if columns is None else [name for name in columns if name in names]
 

@@ -165,7 +165,10 @@ def verdict_table(verdict: Verdict, docs: str) -> str:
 
 
 def page_place(docs: str, page: str) -> str:
-    """Return the full path of a page below `docs`."""
+    """Return the full path of a page of Data Docs.
+
+    Example: `page_place("/lake/docs/", "orders/g1/index.html")` is `/lake/docs/orders/g1/index.html`.
+    """
     return f"{docs.rstrip('/')}/{page}"
 
 

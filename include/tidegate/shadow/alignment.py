@@ -38,7 +38,12 @@ class Row:
         return len(self.values)
 
     def part(self, start: int, end: int) -> Row:
-        """Return the emissions from `start` to before `end`."""
+        """Return some of the emissions.
+
+        Args:
+            start: The number of the first one.
+            end: The number after that of the last one.
+        """
         return Row(self.values[start:end], self.places[start:end])
 
 

@@ -174,7 +174,11 @@ def _begun(range_: OffsetRange, starts: Offsets) -> OffsetRange:
 
 
 def own_emissions(rows: pa.Table, stage: Stage, windowed: bool) -> list[SentEmission]:
-    """Return the rows of a stage's outbox as emissions. `windowed`: the other job names windows."""
+    """Return the rows of a stage's outbox as emissions.
+
+    Args:
+        windowed: Whether the other job names windows.
+    """
     if not rows.num_rows:
         return []
     columns = [KEY, *WINDOW, VALUE, TIMESTAMP, AT, SOURCE]

@@ -192,7 +192,9 @@ def without_repeats(
 ) -> pa.RecordBatch:
     """Return the rows of a batch without the records that repeat others of their topic-partition.
 
-    `dropped` gets what became of these; `compared` are the columns that count.
+    Args:
+        compared: the columns that count.
+        dropped: gets what became of the others.
     """
     valued = with_value(0, rows)
     parts = [Repeats(compared, dropped).without(valued.take(pa.array(own))) for _, own in _by_place(rows)]

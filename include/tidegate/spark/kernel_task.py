@@ -82,9 +82,11 @@ class StageOutput(Protocol):
         """Return the output of one try of a task."""
 
     def before_merge(self, forwarding: Forwarding, written: bool) -> StageOutput:
-        """Return the output for tasks before a merge, which gets their emissions by `forwarding`.
+        """Return the output for tasks before a merge, which gets their emissions.
 
-        `written` says whether emissions are written before the merge, and not by it.
+        Args:
+            forwarding: the way to the merge.
+            written: whether emissions are written before the merge, and not by it.
         """
 
 

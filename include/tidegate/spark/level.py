@@ -155,7 +155,10 @@ def task_number() -> int:
 def decided_frame(rows: DataFrame, tasks: Sequence[KernelTask], slots: Slots, following: int) -> DataFrame:
     """Apply the kernel to the rows, in the order of their hashes.
 
-    `following` is the number of passes of the next level.
+    Args:
+        tasks: a task for each pass of the level.
+        slots: the ranges of hashes of the tasks of each pass.
+        following: the number of passes of the next level.
     """
     hash_, schema = F.col("hash"), tasks[0].output.forwarding.schema
     if all(task.logic.bound is None for task in tasks):

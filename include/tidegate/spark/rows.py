@@ -30,7 +30,11 @@ have been tested if there is a guard.
 
 
 def by_pass(columns: Mapping[int, Column]) -> Column:
-    """Return the column of the pass that a row goes to; `columns` are those of the passes, by number."""
+    """Return the column of the pass that a row goes to.
+
+    Args:
+        columns: the number of a pass -> its column.
+    """
     (_, chosen), *later = columns.items()
     for number, column in later:
         chosen = F.when(F.col(TO) == number, column).otherwise(chosen)

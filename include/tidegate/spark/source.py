@@ -43,7 +43,12 @@ class RecordSource(Protocol):
     """A source of a batch's records."""
 
     def slices(self, timed: bool, cores: int) -> list[RecordSlice]:
-        """Return the slices to read side by side on `cores` cores. `timed`: one slice per topic-partition."""
+        """Return the slices to read side by side.
+
+        Args:
+            timed: whether a topic-partition is one slice.
+            cores: the number of tasks that run at once.
+        """
 
 
 class RecordSlice(Protocol):

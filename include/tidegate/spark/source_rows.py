@@ -201,7 +201,11 @@ class _Failures:
         """Row -> the reason; the first of several counts."""
 
     def add(self, unfit: Sequence[RowUnfit], rows: pa.UInt64Array | None = None) -> None:
-        """Add the failures of an expression. `rows`: the number of each tested row; None: all were tested."""
+        """Add the failures of an expression.
+
+        Args:
+            rows: the number of each tested row; None: all were tested.
+        """
         for failure in unfit:
             row = failure.row if rows is None else rows[failure.row].as_py()
             if not self._quarantines:

@@ -50,7 +50,11 @@ _STORED_NAMES = {"accumulator": "value"}
 
 
 def to_kernel(states: pa.Table, rows: pa.Schema) -> pa.RecordBatch:
-    """Return stored state rows in the schema `rows` of the kernel's input; columns about records are null."""
+    """Return stored state rows as rows of the kernel's input; columns about records are null.
+
+    Args:
+        rows: the schema of the kernel's input.
+    """
     size = states.num_rows
 
     def column(field: pa.Field) -> pa.Array:

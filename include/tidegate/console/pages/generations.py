@@ -46,7 +46,11 @@ class Comparison:
 
 @router.get("/generations")
 def generations(request: Request, dag_id: str, compare: Generation = None) -> Response:
-    """The generations of a pipeline; with `compare`, what a promotion of that generation would change."""
+    """The generations of a pipeline.
+
+    Args:
+        compare: A generation: the page also shows what its promotion would change.
+    """
     app = host_of(request).open_app()
     entries = inspect.catalog_entries(app)
     entry = entry_in(entries, dag_id)

@@ -201,7 +201,8 @@ class _ColumnReader:
     def type(self, part: Any, resolver: Resolver, parents: tuple[int, ...], path: str) -> pa.DataType:
         """Return the type of the values of a part of the schema.
 
-        `parents`: the ids of the parts around it.
+        Args:
+            parents: The ids of the parts around it.
         """
         if id(part) in parents:
             raise SchemaFault(f"`{path}` has itself inside of it, without an end")
