@@ -146,8 +146,6 @@ class Both:
         manifest = manifest_ref(f"a{dice.randint(1, 3)}-{seq}")
         attempt = Attempt(self.stream, seq, manifest, {"s": {"emitted": seq}})
 
-        narrowed = replace(attempt, manifest=replace(manifest, file_rows=seq), counts={"s": {"emitted": 1}})
-
         def published(lease: Any) -> None:
             lease.add_publication(seq, f"sink{seq % 2}", seq % 3)
 
@@ -156,7 +154,6 @@ class Both:
             lambda lease: lease.release(),
             lambda lease: lease.add_run(Run(dice_run, None, "nothing"), clocks),
             lambda lease: lease.set_validated(attempt, passed),
-            lambda lease: lease.replace_files(narrowed),
             lambda lease: lease.drop_plan(),
             lambda lease: lease.give_up(seq),
             lambda lease: lease.expire_quarantine(seq),
