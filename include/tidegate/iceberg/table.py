@@ -31,6 +31,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary, ancestors_of
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import _OverwriteFiles
+from sqlalchemy.exc import IntegrityError
 
 from tidegate.failpoints import failpoint
 from tidegate.storage.store import Store
@@ -79,7 +80,9 @@ class CatalogTable:
         """Create the namespace and the table, unless they exist. `location` None: the catalog decides."""
         if self.table is None:
             with failpoint("iceberg.create"):
-                self._catalog.create_namespace_if_not_exists(self.identifier.rpartition(".")[0])
+                # If two create it at once in a SQL catalog, the second meets the rows of the first.
+                with suppress(IntegrityError):
+                    self._catalog.create_namespace_if_not_exists(self.identifier.rpartition(".")[0])
                 if (folder := _folder(location)) is not None:
                     Store(str(folder)).make_root()
                 self._catalog.create_table_if_not_exists(
