@@ -12,7 +12,7 @@ from pyiceberg import exceptions as iceberg
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from sqlalchemy import URL
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tidegate.database_url import database_url, names_no_file
 from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable
@@ -113,7 +113,11 @@ class CatalogConfig:
         name, properties = self.properties.get(_NAME, "default"), self._for_client()
         if self.is_rest:
             return PatientCatalog(name, timeout_s=_TIMEOUT_S, **properties)
-        return SqlCatalog(name, **properties)
+        try:
+            return SqlCatalog(name, **properties)
+        except DBAPIError:
+            # Of two that open a new catalog at once, one meets the tables that the other has created.
+            return SqlCatalog(name, **properties)
 
     def _for_client(self) -> dict[str, str]:
         given = {
