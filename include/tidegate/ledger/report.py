@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tidegate.kernel.counts import REFUSED_EMISSIONS
 from tidegate.ledger.facts import BatchFacts, Failure
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Head, ManifestRef, OffsetRange, Offsets, Plan, Stream
@@ -18,7 +17,15 @@ STEPS = ("plan", "compute", "validate", "commit", "publish")
 SUPPRESSED = ("idempotent-update-skip", "intermediate-result-suppression", "filtered")
 """Metrics of values that a stage had and did not emit: unchanged, replaced in a buffer, or filtered."""
 
-QUARANTINED = ("quarantined", "late-quarantined", *REFUSED_EMISSIONS, "refused")
+# Written out: the kernel's names would import pyarrow into `tidegate status`.
+QUARANTINED = (
+    "quarantined",
+    "late-quarantined",
+    "emitted-too-large",
+    "emitted-refused-timestamp",
+    "emitted-refused-row",
+    "refused",
+)
 """Metrics that count records and values in quarantine."""
 
 FATES = (
