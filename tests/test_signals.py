@@ -30,7 +30,7 @@ def command():
         time.sleep(600)
 
 tidegate.cli.cli = command
-tidegate.cli()
+tidegate.cli.main()
 """
 COMPUTES = """
 import os

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @contextmanager
@@ -52,8 +51,9 @@ def asked_first(finder: Any) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-@dataclass(frozen=True)
-class Later:
+# No dataclass: those import `copy`, which looks for Jython's package `org`, and Python workers would find it in
+# Spark's jar before they take the jar off their path.
+class Later(NamedTuple):
     """Stands for what was imported from a module that is not executed yet."""
 
     module: str
