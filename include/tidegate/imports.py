@@ -51,7 +51,7 @@ def asked_first(finder: Any) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-# No dataclass: those import `copy`, which looks for Jython's package `org`, and Python workers would find it in
+# No dataclass: those import `copy`, which looks for Jython's package `org`. Python workers would find it in
 # Spark's jar before they take the jar off their path.
 class Later(NamedTuple):
     """Stands for what was imported from a module that is not executed yet."""
