@@ -46,6 +46,14 @@ def test_what_code_of_users_asks_for_is_imported(statement: str, imported: str) 
     assert imported in imported_by(f"{before}\n{statement}")
 
 
+def test_expectation_on_demand_imports_no_other_engine() -> None:
+    asked = "import sys; from tidegate.quality.expectations import gx;"
+    asked += "gx.expectations.ExpectColumnValuesToBeInSet; gx.expectations.registry.get_expectation_impl('expect_column_max_to_be_between');"
+    asked += "print({'sqlalchemy', 'pyspark'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_unknown_names_are_refused_as_always() -> None:
     gx = pytest.importorskip("tidegate.quality.expectations").gx
     with pytest.raises(AttributeError, match="ExpectNothing"):

@@ -64,10 +64,16 @@ def _execute_on_demand() -> None:
     DataSourceManager.__init__ = with_sources  # type: ignore[method-assign]
 
 
+def _execute(module: str) -> None:
+    with hidden(*_OTHER_ENGINES):
+        import_module(module)
+
+
 def _find(later: Mapping[str, Later], name: str) -> Any:
     if name not in later:
         raise AttributeError(f"no attribute {name!r}", name=name)
-    return later[name].find()
+    with hidden(*_OTHER_ENGINES):
+        return later[name].find()
 
 
 def _after_importing(modules: Iterable[str], call: Callable[..., None]) -> Callable[..., None]:
@@ -77,7 +83,7 @@ def _after_importing(modules: Iterable[str], call: Callable[..., None]) -> Calla
     @wraps(call)
     def importing(*args: Any, **kwargs: Any) -> None:
         for name in names:
-            import_module(name)
+            _execute(name)
         call(*args, **kwargs)
 
     return importing
@@ -90,12 +96,12 @@ class _Registered(dict[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         if name not in self and find_spec(f"{_CORE}.{name}") is not None:
-            import_module(f"{_CORE}.{name}")
+            _execute(f"{_CORE}.{name}")
         return super().get(name, default)
 
     def items(self) -> Any:
         for module in iter_modules(sys.modules[_CORE].__path__):
-            import_module(f"{_CORE}.{module.name}")
+            _execute(f"{_CORE}.{module.name}")
         return super().items()
 
 
