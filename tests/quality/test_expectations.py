@@ -47,9 +47,12 @@ def test_what_code_of_users_asks_for_is_imported(statement: str, imported: str) 
 
 
 def test_expectation_on_demand_imports_no_other_engine() -> None:
-    asked = "import sys; from tidegate.quality.expectations import gx;"
-    asked += "gx.expectations.ExpectColumnValuesToBeInSet; gx.expectations.registry.get_expectation_impl('expect_column_max_to_be_between');"
-    asked += "print({'sqlalchemy', 'pyspark'} & sys.modules.keys())"
+    asked = (
+        "import sys; from tidegate.quality.expectations import gx; registry = gx.expectations.registry;"
+        "gx.expectations.ExpectColumnValuesToBeInSet;"
+        "registry.get_expectation_impl('expect_column_max_to_be_between');"
+        "print({'sqlalchemy', 'pyspark'} & sys.modules.keys())"
+    )
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
