@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from importlib import import_module
 from importlib.metadata import version
@@ -35,7 +35,6 @@ whole import: most of it to build classes for readers of pandas and for database
 _FOR_ALL = frozenset({f"{_FLUENT}.invalid_datasource"})
 """Modules that are named in this way, but that the others need."""
 
-
 _LAYOUT_IS_KNOWN = version("great_expectations").startswith("1.24.")
 """Another release may need these modules for itself, so it is imported with all of them."""
 
@@ -59,9 +58,8 @@ def _execute_on_demand() -> None:
             delattr(package, attribute)
         package.__getattr__ = partial(_find, later)  # type: ignore[method-assign]
     registry._registered_expectations = _Registered(registry._registered_expectations)
-    sources = [module.name for module in iter_modules(sys.modules[_FLUENT].__path__, f"{_FLUENT}.")]
-    with_sources = _after_importing(filter(_has_one_class, sources), DataSourceManager.__init__)
-    DataSourceManager.__init__ = with_sources  # type: ignore[method-assign]
+    initialise = DataSourceManager.__init__
+    DataSourceManager.__init__ = _with_all_sources(initialise)  # type: ignore[method-assign]
 
 
 def _execute(module: str) -> None:
@@ -72,19 +70,19 @@ def _execute(module: str) -> None:
 def _find(later: Mapping[str, Later], name: str) -> Any:
     if name not in later:
         raise AttributeError(f"no attribute {name!r}", name=name)
-    with hidden(*_OTHER_ENGINES):
-        return later[name].find()
+    _execute(later[name].module)
+    return later[name].find()
 
 
-def _after_importing(modules: Iterable[str], call: Callable[..., None]) -> Callable[..., None]:
-    """Return `call`, which then imports these modules first."""
-    names = list(modules)
+def _with_all_sources(initialise: Callable[..., None]) -> Callable[..., None]:
+    """Return `initialise`, which then imports all data sources first."""
 
-    @wraps(call)
+    @wraps(initialise)
     def importing(*args: Any, **kwargs: Any) -> None:
-        for name in names:
-            _execute(name)
-        call(*args, **kwargs)
+        for module in iter_modules(sys.modules[_FLUENT].__path__, f"{_FLUENT}."):
+            if _has_one_class(module.name):
+                _execute(module.name)
+        initialise(*args, **kwargs)
 
     return importing
 
