@@ -42,6 +42,7 @@ SETTINGS = Settings.from_environment(
     {
         "TIDEGATE_KAFKA": "simulated:9092",
         "TIDEGATE_HOME": "simulated",
+        "TIDEGATE_PIPELINES": "simulated",  # a folder that does not exist: worlds have their files in memory
         "TIDEGATE_SQL": "postgresql://simulated/sink",
     }
 )

@@ -50,7 +50,7 @@ def needs_approval(app: App, pipeline: str) -> bool:
     folder = app.settings.pipelines
     defaults = load_defaults(folder).airflow
     # Files, not plans: an approval is a rule of the project, and holds from the moment it is written.
-    pipelines, errors = load_pipelines(folder)
+    pipelines, errors = load_pipelines(folder, {pipeline})
     own = [pipeline_.airflow for pipeline_ in pipelines.values() if pipeline_.pipeline == pipeline]
     if any(settings.over(defaults).approve_promotion for settings in own or [AirflowSettings()]):
         return True

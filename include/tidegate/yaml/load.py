@@ -48,8 +48,10 @@ def parse_pipeline(text: str, file: str) -> Pipeline:
     return parse_tree(read(text, file), text)
 
 
-def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInvalid]]:
-    """Load all pipelines of a folder.
+def load_pipelines(
+    folder: Path, names: Container[str] | None = None
+) -> tuple[dict[str, Pipeline], list[PipelineInvalid]]:
+    """Load all pipelines of a folder, or those that may have one of these names.
 
     Two files may have two generations of a pipeline, which run side by side. If several files have the same
     pipeline and generation, none of them is accepted, because only one could own the state. A file is also
@@ -62,7 +64,10 @@ def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInva
     # A mistake in one file must not take away the pipelines of the others.
     for path in pipeline_files(folder):
         try:
-            pipelines[path] = load_pipeline(path)
+            text = read_text(path)
+            # The name first: to parse all files of a large folder takes long.
+            if names is None or _may_be_of(text, names):
+                pipelines[path] = parse_pipeline(text, str(path))
         except PipelineInvalid as error:
             errors.append(error)
     # After all files: only now each conflict between two of them shows.
@@ -85,7 +90,6 @@ def load_pipeline_of_folder(path: Path) -> Pipeline:
     pipelines = {path: pipeline}
     for other in sorted(path.parent.glob("*.yaml")):
         with suppress(PipelineInvalid):
-            # The name first: to parse all files of a large folder takes long.
             if other != path and _may_be_of(read_text(other), names):
                 pipelines[other] = load_pipeline(other)
     refusal = dict(_refused(pipelines)).get(path)
