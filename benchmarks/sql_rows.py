@@ -57,7 +57,7 @@ def seconds(url: str, mode: str, staged: bool, chunks: list[pa.RecordBatch]) -> 
             start = time.perf_counter()
             with database.transaction() as connection:
                 for number, chunk in enumerate(chunks):
-                    rows = layout.rows(chunk, "benchmark/1", 1, number * CHUNK_ROWS)
+                    rows = layout.rows(database.dialect, chunk, ("benchmark/1", 1), number * CHUNK_ROWS)
                     write(TableWriter(connection, layout), layout, rows, [False] * len(rows))
             return time.perf_counter() - start
         finally:

@@ -175,7 +175,8 @@ def _type(part: Schema, path: str) -> str:
 
 
 def _plural(type_: str) -> str:
-    return re.sub(r"\b(mapping|number|text|duration)\b(?!s)", r"\1s", type_)
+    # a word in backticks is written in the file as it is
+    return re.sub(r"(?<!`)\b(mapping|number|text|duration)\b(?!s)", r"\1s", type_)
 
 
 def _default(value: Any) -> str:

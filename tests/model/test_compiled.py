@@ -108,6 +108,10 @@ def with_everything() -> dict[str, Pipeline]:
         "several sources": parse_case_pipeline(several_sources(), "p.yaml"),
         "registered": registered.model_copy(update={"sinks": sinks}),
         "others": other_strategies,
+        "typed": made(
+            {"select": {"tags": "tags"}, "emit": {"on": "update"}},
+            sinks=[{"kind": "sql", "table": "t", "types": {"tags": "json"}}],
+        ),
         "good": parse_pipeline(GOOD, "p.yaml"),
         "schemas": with_schemas(),
         "bounded": parse_pipeline(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.model.files import COLLECT, COUNT, made, refused
+from tests.model.files import COLLECT, COUNT, SOURCE, made, refused
 from tidegate.model.windows import WINDOW_COLUMNS
 from tidegate.sinks.sql.layout import Target
 from tidegate.sinks.sql.model import MODE_COLUMNS, SQL_COLUMNS, SqlSink
@@ -76,6 +76,49 @@ def test_a_column_of_the_sql_table_is_refused(mode: str, column: str, part: str)
     ((field, message, fix),) = refused(stage, sinks=[sql])
     assert (field, part in message) == ("sinks.0.mode", True)
     assert f"event_{column}" in fix
+
+
+PARTS: dict[str, Any] = {
+    "select": {
+        "name": "name",
+        "tags": "tags",
+        "place": "place",
+        "price": "price",
+        "ok": "from_json(name, 'x int')",
+    }
+}
+
+
+def test_columns_can_have_other_types() -> None:
+    types = {"name": "json", "tags": "json", "place": "text", "ok": "text"}
+    declared = made(PARTS, sinks=[{"kind": "sql", "table": "t", "types": types}]).sinks[0]
+    assert isinstance(declared, SqlSink)
+    assert declared.types == types
+
+
+def test_key_column_can_have_another_type() -> None:
+    types = {"kind": "sql", "table": "t", "types": {"name": "json"}}
+    source = SOURCE | {"key": ["name"]}
+    stage = {"select": {"price": "price"}}
+    assert refused(stage, source=source, sinks=[{**types, "with_key": True}]) == []
+    ((field, message, _),) = refused(stage, source=source, sinks=[types])
+    assert (field, message) == ("sinks.0.types", "the column `name` is not emitted")
+
+
+@pytest.mark.parametrize(
+    ("types", "part", "fix"),
+    [
+        ({"tag": "json"}, "the column `tag` is not emitted", "Did you mean `tags`?"),
+        ({"price": "json"}, "`price` is double, which cannot have the type `json`", "out of `types`"),
+        ({"name": "text"}, "`name` is string, which cannot have the type `text`", "out of `types`"),
+        ({"name": "jsonb"}, "jsonb", "json"),
+    ],
+)
+def test_type_that_a_column_cannot_have_is_refused(types: dict[str, str], part: str, fix: str) -> None:
+    ((field, message, actual_fix),) = refused(PARTS, sinks=[{"kind": "sql", "table": "t", "types": types}])
+    assert field.startswith("sinks.0.types")
+    assert part in message
+    assert fix in actual_fix
 
 
 @pytest.mark.parametrize("mode", MODE_COLUMNS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ VALUE = pa.struct([("n", pa.int64())])
 KEY_COLUMNS = pa.struct([("customerId", pa.int64())])
 STREAM = "visitors/1"
 VARIABLE = "TIDEGATE_SQL"
+TIMES = ("window_start", "window_end", "emitted_timestamp", "valid_from", "valid_to")
 
 
 def emission(key: str, value: dict[str, Any] | int | None, at: int = 1, window: int | None = None) -> Any:
@@ -63,6 +65,7 @@ class Sink:
     with_key: bool = False
     windowed: bool = False
     value: pa.DataType = VALUE
+    types: tuple[tuple[str, str], ...] = ()
     shard: str = "tidegate-visitors-g1-sql:visitor_batches"
     stream: str = STREAM
     wait_s: float = 20.0
@@ -70,7 +73,7 @@ class Sink:
     require_committed: RequireCommitted = takes_all
 
     def layout(self) -> Layout:
-        target = Target(self.table, self.mode, self.with_key, self.windowed)
+        target = Target(self.table, self.mode, self.with_key, self.windowed, self.types)
         return Layout(target, schema(self.value))
 
     def database(self) -> Database:
@@ -107,7 +110,9 @@ class Sink:
             engine.dispose()
 
     def rows(self, order: str = "batch, ordinal") -> list[Any]:
-        return self.query(f"SELECT * FROM {self.quoted(self.table)} ORDER BY {order}")
+        """The rows of the table, with the sink's own times in epoch ms."""
+        rows = self.query(f"SELECT * FROM {self.quoted(self.table)} ORDER BY {order}")
+        return [row | {name: at_ms(row[name]) for name in TIMES if name in row} for row in rows]
 
     def quoted(self, name: str) -> str:
         """A name as the database wants it in quotes."""
@@ -120,3 +125,14 @@ class Sink:
     def progress(self) -> list[tuple[Any, ...]]:
         rows = self.query(f"SELECT shard, seq, {self.quoted('rows')} FROM tidegate_progress ORDER BY shard")
         return [(row["shard"], row["seq"], row["rows"]) for row in rows]
+
+
+def at_ms(stored: Any) -> int | None:
+    """A time of the table in epoch ms; SQLite gives a text, and MySQL no zone."""
+    if stored is None:
+        return None
+    moment = datetime.fromisoformat(stored) if isinstance(stored, str) else stored
+    return (moment.replace(tzinfo=moment.tzinfo or timezone.utc) - _EPOCH) // timedelta(milliseconds=1)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

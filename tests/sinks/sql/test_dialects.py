@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.dialects import mssql, mysql, oracle
+from sqlalchemy.dialects import mssql, mysql, oracle, postgresql
 from sqlalchemy.engine.default import DefaultDialect
 
 from tests.mariadb import MariaDbServer
@@ -74,7 +74,8 @@ def test_merge_replaces_and_inserts_in_postgresql(postgres_url: str) -> None:
     batch = next(sink.batches([emission("a", {"a b": 2}), emission("b", {"a b": 3})]))
     engine = create_engine(postgres_url)
     with engine.begin() as connection:
-        connection.execute(Merge(table, [layout.keys["key"]]), layout.rows(batch, "visitors/1", 2, 0))
+        rows = layout.rows(dialect_named("postgresql"), batch, ("visitors/1", 2), 0)
+        connection.execute(Merge(table, [layout.keys["key"]]), rows)
     engine.dispose()
     assert [(row["key"], row["a b"], row["batch"]) for row in sink.rows()] == [("a", 2, 2), ("b", 3, 2)]
 
@@ -85,6 +86,7 @@ def test_every_type_has_a_column_in_each_database(name: str) -> None:
     types += [pa.date32(), pa.decimal128(20, 3), pa.timestamp("us"), pa.timestamp("us", tz="UTC")]
     types += [pa.list_(pa.int64())]
     dialects = {"mssql": mssql.dialect(), "oracle": oracle.dialect(), "mysql": mysql.dialect()}
+    dialects |= dict.fromkeys(("duckdb", "postgresql"), postgresql.dialect())
     compiler = dialects.get(name, DefaultDialect())
     sql = dialect_named(name)
     assert all(sql.column_type(type_).compile(compiler) for type_ in types)

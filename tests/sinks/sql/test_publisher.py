@@ -553,7 +553,8 @@ def test_user_table_gets_the_missing_columns(url: str) -> None:
 def test_table_without_key_is_refused_with_statements(url: str) -> None:
     sink = Sink(url, mode="upsert", windowed=True)
     key = f"{sink.quoted('key')} {KEY_TYPE.get(make_url(url).get_backend_name(), 'text')}"
-    sink.query(f"CREATE TABLE visitor_batches ({key}, n bigint, window_start bigint)")
+    time = "datetime(6)" if url.startswith("mysql") else "timestamp"
+    sink.query(f"CREATE TABLE visitor_batches ({key}, n bigint, window_start {time})")
     with pytest.raises(SinkRefused, match="`mode: upsert` needs") as caught:
         sink.publish(1, [emission("a", 1, window=0)])
     for statement in caught.value.fix.partition("run: ")[2].split(";"):

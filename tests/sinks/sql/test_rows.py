@@ -77,7 +77,7 @@ def test_column_types_are_those_of_postgresql(postgres_url: str) -> None:
         "local": "TIMESTAMP",
         "day": "DATE",
         "price": "NUMERIC(30, 12)",
-        "emitted_timestamp": "BIGINT",
+        "emitted_timestamp": "TIMESTAMP",
         "source": "TEXT",
         "stream": "TEXT",
         "batch": "BIGINT",
@@ -104,12 +104,13 @@ def test_only_windowed_stages_have_window_columns(url: str) -> None:
     assert (windowed.rows()[0]["window_start"], windowed.rows()[0]["window_end"]) == (20, 30)
 
 
-def test_nested_values_are_json_text(url: str) -> None:
+def test_nested_values_are_json(url: str) -> None:
     event = pa.struct([("visitorId", pa.int64()), ("action", pa.string())])
     sink = Sink(url, value=pa.struct([("events", pa.list_(event))]))
     sink.publish(1, [emission("k", {"events": [{"visitorId": 1, "action": 'a"ë'}, {"visitorId": None}]})])
-    text = '[{"visitorId":1,"action":"a\\"ë"},{"visitorId":null,"action":null}]'
-    assert sink.rows()[0]["events"] == text
+    stored = sink.rows()[0]["events"]
+    events = json.loads(stored) if isinstance(stored, str) else stored  # some drivers parse it
+    assert events == [{"visitorId": 1, "action": 'a"ë'}, {"visitorId": None, "action": None}]
 
 
 def test_json_text_is_exact_and_legal() -> None:

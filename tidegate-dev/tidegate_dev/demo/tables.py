@@ -12,7 +12,7 @@ from tidegate.ledger import Stream
 from tidegate_dev.demo.expected import History
 from tidegate_dev.demo.expected_batches import listed
 
-_ROWS = 'SELECT "customerId", batch, events FROM visitor_batches ORDER BY batch, ordinal'
+_ROWS = 'SELECT "customerId", batch, cast(events AS text) FROM visitor_batches ORDER BY batch, ordinal'
 
 
 def read_batches(app: App, stream: Stream) -> History:

@@ -12,7 +12,8 @@ from sqlalchemy import BigInteger, Boolean, Column, Index, MetaData, Table, Text
 from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkRefused
-from tidegate.kernel.json_text import encoder
+from tidegate.expressions.arrow import type_of
+from tidegate.sinks.sql.dialects import SqlDialect
 from tidegate.sinks.sql.types import EmittedType, ExactText
 from tidegate.storage.schema import KEY, KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE, WINDOW
 
@@ -20,13 +21,18 @@ COLUMNS = (KEY, KEY_COLUMNS, VALUE, TIMESTAMP, SOURCE, *WINDOW)
 """The columns of an outbox that rows are made of."""
 
 EMITTED, DELETED = "emitted_timestamp", "deleted"
-"""The timestamp of an emission (epoch ms), and whether it is a deletion."""
+"""The timestamp of an emission, and whether it is a deletion."""
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
-"""In mode `history`, when a version begins and ends (epoch ms), and whether it is the valid one."""
+"""In mode `history`, when a version begins and ends, and whether it is the valid one."""
+ANY_JSON = pa.struct([])
+"""The type that stands for JSON of any shape, such as that of a text."""
+FORMS: Mapping[str, pa.DataType] = {"json": ANY_JSON, "text": pa.string()}
+"""A word of `types` -> the type that a column is stored as."""
 
-_WINDOW: Mapping[str, TypeEngine[Any]] = dict.fromkeys(WINDOW, BigInteger())
+_INSTANT = EmittedType(pa.timestamp("us", "UTC"))
+_WINDOW: Mapping[str, TypeEngine[Any]] = dict.fromkeys(WINDOW, _INSTANT)
 _LAST: Mapping[str, TypeEngine[Any]] = {
-    EMITTED: BigInteger(),
+    EMITTED: _INSTANT,
     SOURCE: Text(),
     "stream": ExactText(255),
     "batch": BigInteger(),
@@ -49,12 +55,14 @@ class Target:
         mode: `append`, `upsert`, `insert_ignore` or `history`.
         with_key: Whether rows contain the key's columns.
         windowed: Whether the stage keeps state per window, which the primary key then includes.
+        types: Columns with another type than that of their values, and the word in `FORMS` for it.
     """
 
     table: str
     mode: str
     with_key: bool
     windowed: bool
+    types: tuple[tuple[str, str], ...] = ()
 
     @property
     def schema(self) -> str | None:
@@ -96,8 +104,8 @@ class Target:
         """The columns that every such table has beside the emitted ones."""
         deleted: Mapping[str, TypeEngine[Any]] = {DELETED: Boolean()} if self.adds_rows else {}
         validity: Mapping[str, TypeEngine[Any]] = {
-            VALID_FROM: BigInteger(),
-            VALID_TO: BigInteger(),
+            VALID_FROM: _INSTANT,
+            VALID_TO: _INSTANT,
             IS_CURRENT: Boolean(),
         }
         return {
@@ -111,11 +119,23 @@ class Target:
 
 @dataclass(frozen=True)
 class Part:
-    """An emitted column or a key column: its place in the outbox, and its type there."""
+    """An emitted column or a key column.
+
+    Args:
+        struct: Its place in the outbox.
+        type: Its type there.
+        stored: The type that it is stored as.
+    """
 
     struct: str
     name: str
     type: pa.DataType
+    stored: pa.DataType
+
+    @property
+    def is_json_text(self) -> bool:
+        """Whether its values are texts that must be JSON."""
+        return self.stored == ANY_JSON and not pa.types.is_nested(self.type)
 
     def values(self, emissions: pa.RecordBatch) -> pa.Array:
         """Return the column's values, which are null where the struct is null."""
@@ -138,7 +158,7 @@ class Layout:
         _check_names(target, [part.name for part in self.parts])
         key, *rest = target.own_columns
         names = [key, *(part.name for part in self.parts), *rest]
-        types = {**target.own_columns, **{part.name: EmittedType(part.type) for part in self.parts}}
+        types = {**target.own_columns, **{part.name: EmittedType(part.stored) for part in self.parts}}
         self.keys = {name: f"c{number}" for number, name in enumerate(names)}
         self.table = Table(
             target.name,
@@ -155,27 +175,30 @@ class Layout:
             columns = (self.table.c[self.keys[name]] for name in (*target.entry, VALID_FROM))
             Index(f"{target.name[:_INDEX_STEM]}_versions", *columns)
 
-    def rows(self, emissions: pa.RecordBatch, stream: str, seq: int, first: int) -> list[dict[str, Any]]:
-        """Return the rows of some emissions.
+    def rows(
+        self, dialect: SqlDialect, emissions: pa.RecordBatch, batch: tuple[str, int], first: int
+    ) -> list[dict[str, Any]]:
+        """Return the rows of some emissions, as parameters of statements.
 
         Args:
-            first: The ordinal of the first of them in the batch, from 0 on.
+            dialect: The kind of database.
+            batch: The stream and the number of the batch.
+            first: The ordinal of the first emission in the batch, from 0 on.
         """
         count = emissions.num_rows
+        stream, seq = batch
         own: dict[str, Sequence[Any]] = {
             "stream": [stream] * count,
             "batch": [seq] * count,
             ORDINAL: range(first, first + count),
-            EMITTED: emissions.column(TIMESTAMP).to_pylist(),
             DELETED: emissions.column(VALUE).is_null().to_pylist(),
             # `update_validity` sets these, when all versions of the batch are written
             VALID_FROM: [None] * count,
             VALID_TO: [None] * count,
             IS_CURRENT: [False] * count,
         }
-        taken = [name for name in self.target.own_columns if name not in own]
-        own |= {name: emissions.column(name).to_pylist() for name in taken}
-        emitted = {part.name: _listed(part.values(emissions)) for part in self.parts}
+        own |= {name: values.to_pylist() for name, values in self.own_values(emissions).items()}
+        emitted = {part.name: dialect.parameters(part.values(emissions), part.stored) for part in self.parts}
         columns = emitted | {name: own[name] for name in self.target.own_columns}
         keys = list(self.keys.values())
         return [
@@ -183,18 +206,41 @@ class Layout:
             for row in zip(*(columns[name] for name in self.keys), strict=True)
         ]
 
+    def own_values(self, emissions: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the values of the sink's own columns that come from the outbox."""
+        times = {EMITTED: TIMESTAMP, **({name: name for name in WINDOW} if self.target.windowed else {})}
+        instants = {
+            name: emissions.column(column).cast(pa.timestamp("ms", "UTC")) for name, column in times.items()
+        }
+        return {KEY: emissions.column(KEY), SOURCE: emissions.column(SOURCE), **instants}
+
 
 def _parts(target: Target, outbox: pa.Schema) -> list[Part]:
     """Return the columns, key columns first. A key column that is also emitted occurs once, so a deletion
-    has it, too.
+    has it, too. Raises SinkRefused for a type that values cannot have.
     """
+    forms = dict(target.types)
     structs = [KEY_COLUMNS, VALUE] if target.with_key else [VALUE]
     parts: dict[str, Part] = {}
     for struct in structs:
         for field in outbox.field(struct).type:
             # Key columns come first, so `setdefault` prefers them: a deletion has a key and no value.
-            parts.setdefault(field.name, Part(struct, field.name, field.type))
+            stored = _stored(target, field, forms.get(field.name))
+            parts.setdefault(field.name, Part(struct, field.name, field.type, stored))
     return list(parts.values())
+
+
+def _stored(target: Target, field: pa.Field, form: str | None) -> pa.DataType:
+    """Return the type that a column is stored as. Raises SinkRefused if its values cannot have it."""
+    if form is None:
+        return field.type
+    if pa.types.is_nested(field.type) or (form == "json" and pa.types.is_string(field.type)):
+        return FORMS[form]
+    raise SinkRefused(
+        f"The column {field.name} of the SQL table {target.table} is {type_of(field.type).text}, which "
+        f"cannot have the type {form}",
+        f"Leave {field.name} out of `types`, or `select` it as a string.",
+    )
 
 
 def _check_names(target: Target, emitted: Sequence[str]) -> None:
@@ -209,12 +255,3 @@ def _check_names(target: Target, emitted: Sequence[str]) -> None:
                 f"Emit it under another name, such as event_{name}.",
             )
         taken[name.lower()] = name
-
-
-def _listed(values: pa.Array) -> list[Any]:
-    """Return a column's values as the driver accepts them."""
-    listed: list[Any] = values.to_pylist()
-    if not pa.types.is_nested(values.type):
-        return listed
-    encode = encoder(values.type)
-    return [None if value is None else encode(value) for value in listed]

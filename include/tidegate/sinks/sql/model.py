@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic import ValidationInfo as Info
 
 from tidegate.model import names
+from tidegate.model.columns import NESTED
 from tidegate.model.connection import Connection, qualified
-from tidegate.model.mistakes import mistake
+from tidegate.model.mistakes import Fault, as_mistake, mistake
+from tidegate.model.scope import suggest_column
 from tidegate.model.windows import WINDOW_COLUMNS
 from tidegate.sinks.model import SinkModel, Treatment, one_row_per_key, stage_of
 
@@ -67,6 +69,34 @@ def _check_sql_columns(mode: str, info: Info) -> str:
     return mode
 
 
+ColumnForm = Literal["json", "text"]
+"""A type that a column can be stored as instead of that of its values: JSON, or JSON as a text."""
+
+
+def _check_types(types: dict[str, ColumnForm], info: Info) -> dict[str, ColumnForm]:
+    """Refuse types of columns that are not emitted, or whose values cannot have them."""
+    faults = [fault for name, form in types.items() for fault in _type_faults(name, form, info)]
+    if faults:
+        raise as_mistake(faults)
+    return types
+
+
+def _type_faults(name: str, form: ColumnForm, info: Info) -> Iterator[Fault]:
+    stage = stage_of(info)
+    keys = stage.keys if info.data.get("with_key") else {}
+    if stage.emitted is None or keys is None:
+        return
+    columns = {**keys, **stage.emitted}
+    if name not in columns:
+        yield Fault(f"the column `{name}` is not emitted", suggest_column(name, columns))
+        return
+    type_ = columns[name]
+    possible = (*NESTED, "string") if form == "json" else NESTED
+    if type_ is not None and type_.is_known and type_.kind not in possible:
+        fix = f"Leave `{name}` out of `types`, or `select` it as a string."
+        yield Fault(f"`{name}` is {type_.text}, which cannot have the type `{form}`", fix)
+
+
 class SqlSink(SinkModel):
     """A sink that writes emissions to a table of a SQL database, as new rows or instead of the key's last
     row.
@@ -79,6 +109,7 @@ class SqlSink(SinkModel):
         "table": "table: availability",
         "connection": "connection: reports",
         "mode": "mode: append",
+        "types": "types: {payload: json}",
         "refused_row": "refused_row: quarantine",
     }
     publisher = "tidegate.sinks.sql.sink"
@@ -99,6 +130,12 @@ class SqlSink(SinkModel):
         default="append",
         description="A row for each emission; or one for each key (and window), the newest or, with "
         "`insert_ignore`, the first; or one for each version of a key with the time for which it was valid.",
+    )
+
+    types: Annotated[dict[str, ColumnForm], AfterValidator(_check_types)] = Field(
+        default={},
+        description="Columns with another type than that of their values: `json`, for a string whose text is "
+        "JSON, or an array; `text`, for a nested value as JSON text.",
     )
 
     refused_row: Treatment = Field(

@@ -6,9 +6,12 @@ for it, and views may depend on it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import (
@@ -29,12 +32,13 @@ from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkRefused
 from tidegate.expressions.arrow import type_of
+from tidegate.kernel.json_text import json_texts
 from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
-from tidegate.sinks.sql.dialects.base import Unusable
+from tidegate.sinks.sql.dialects.base import Unusable, has_type
 from tidegate.sinks.sql.history import update_validity
-from tidegate.sinks.sql.layout import IS_CURRENT, Layout, Part, Target
-from tidegate.sinks.sql.types import ExactText
-from tidegate.storage.schema import KEY, SOURCE
+from tidegate.sinks.sql.layout import IS_CURRENT, Layout, Target
+from tidegate.sinks.sql.types import EmittedType, ExactText
+from tidegate.storage.schema import KEY
 
 
 class _AddColumn(ExecutableDDLElement):
@@ -62,23 +66,44 @@ def require_room(dialect: Dialect, layout: Layout, existing: Mapping[str, TypeEn
     Raises SinkRefused, which says which statement to run.
     """
     sql = dialect_named(dialect.name)
-    for part in layout.parts:
-        type_ = existing.get(part.name)
-        if type_ is not None and sql.lacks_room(type_, part.type):
-            raise _too_narrow(dialect, layout, part, type_)
+    for column in layout.table.columns:
+        type_ = existing.get(column.name)
+        if type_ is None or not isinstance(column.type, EmittedType):
+            continue
+        if sql.is_other_kind(type_, column.type.arrow):
+            raise _of_other_kind(dialect, layout, column, type_)
+        if sql.lacks_room(type_, column.type.arrow):
+            raise _too_narrow(dialect, layout, column, type_)
 
 
-def _too_narrow(dialect: Dialect, layout: Layout, part: Part, existing: TypeEngine[Any]) -> SinkRefused:
-    column = layout.table.c[layout.keys[part.name]]
+def _of_other_kind(
+    dialect: Dialect, layout: Layout, column: Column[Any], existing: TypeEngine[Any]
+) -> SinkRefused:
+    was, now = (type_.compile(dialect) for type_ in (existing, column.type))
+    return SinkRefused(
+        f"The column {column.name} of the SQL table {layout.target.table} is {was}, and tidegate writes "
+        f"{now}",
+        f"Name another table; or change the column to {now}, with the values that it has, and run again.",
+    )
+
+
+def _too_narrow(
+    dialect: Dialect, layout: Layout, column: Column[Any], existing: TypeEngine[Any]
+) -> SinkRefused:
     was, now = (type_.compile(dialect) for type_ in (existing, column.type))
     prepare = dialect.identifier_preparer
-    table, name = prepare.format_table(layout.table), prepare.quote_identifier(part.name)
+    table, name = prepare.format_table(layout.table), prepare.quote_identifier(column.name)
+    (emitted,) = (type_of(part.type).text for part in layout.parts if part.name == column.name)
     return SinkRefused(
-        f"The column {part.name} of the SQL table {layout.target.table} is {was}, and has no room for every "
-        f"{type_of(part.type).text} that is emitted",
+        f"The column {column.name} of the SQL table {layout.target.table} is {was}, and has no room for "
+        f"every {emitted} that is emitted",
         dialect_named(dialect.name).widening(table, name, now),
     )
 
+
+_ZERO = "a character with the code 0"
+_ZERO_ESCAPE = r"(^|[^\\])(\\\\)*\\u0000"
+"""The character with the code 0 in a JSON text; of `\\\\u0000`, the first character escapes the second."""
 
 FORMAT = 1
 """The format version of a progress row; it is raised when the meaning of the row changes."""
@@ -198,8 +223,8 @@ def unfit_emissions(
     """Yield the emissions with a value that the database cannot store: the place in the batch, and why."""
     first = 0
     for chunk in emissions:
-        for name, values in _columns(layout, chunk):
-            for is_unfit, what in _unfit_values(dialect, values):
+        for name, unfit in _unfit_columns(dialect, layout, chunk):
+            for is_unfit, what in unfit:
                 rows = pc.indices_nonzero(pc.fill_null(is_unfit, False)).to_pylist()
                 yield from ((first + row, f"its column {name} holds {what}") for row in rows)
         if dialect.longest_key is not None and layout.target.indexes_key:
@@ -227,9 +252,66 @@ def _check_names(dialect: SqlDialect, layout: Layout) -> None:
             )
 
 
-def _unfit_values(dialect: SqlDialect, values: pa.Array) -> Iterator[tuple[pa.BooleanArray, str]]:
-    """Yield which values cannot be stored, and what they are."""
-    if _has_time(values.type):
+_Unfit = Iterator[tuple[pa.BooleanArray, str]]
+"""Which values of a column cannot be stored, and what they are."""
+
+
+def _unfit_columns(
+    dialect: SqlDialect, layout: Layout, emissions: pa.RecordBatch
+) -> Iterator[tuple[str, _Unfit]]:
+    for name, values in layout.own_values(emissions).items():
+        yield name, _unfit_values(dialect, values)
+    for part in layout.parts:
+        values = part.values(emissions)
+        yield part.name, _unfit_values(dialect, values)
+        if part.is_json_text:
+            yield part.name, _unfit_json(dialect, values)
+        if pa.types.is_nested(part.stored) and not dialect.has_zero_character:
+            yield part.name, _zero_characters(values)
+
+
+def _zero_characters(values: pa.Array) -> _Unfit:
+    """Yield which texts within nested values, or within JSON texts, have a character with the code 0."""
+    if has_type(values.type, pa.types.is_string):
+        texts = json_texts(values) if pa.types.is_nested(values.type) else values
+        yield pc.match_substring_regex(texts, _ZERO_ESCAPE), _ZERO
+
+
+def _unfit_json(dialect: SqlDialect, texts: pa.StringArray) -> _Unfit:
+    depths = pa.array([None if text is None else _json_depth(text) for text in texts.to_pylist()], pa.int64())
+    yield pc.less(depths, 0), "a text that is no JSON"
+    if dialect.deepest_json is not None:
+        is_deeper = pc.greater(depths, dialect.deepest_json)
+        yield is_deeper, f"JSON that is nested more than {dialect.deepest_json} deep"
+
+
+def _json_depth(text: str) -> int:
+    """Return how deep a JSON text is nested; -1 if it is none."""
+    try:
+        return _depth(_JSON.decode(text))
+    except (msgspec.DecodeError, RecursionError):
+        return -1
+
+
+def _depth(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
+
+
+def _double(text: str) -> float:
+    """Return a number of JSON. Raises ValueError if it is too large or too small for a double."""
+    number = float(text)
+    if math.isinf(number) or (not number and Decimal(text)):
+        raise ValueError(f"{text} is no double")
+    return number
+
+
+_JSON = msgspec.json.Decoder(float_hook=_double)
+
+
+def _unfit_values(dialect: SqlDialect, values: pa.Array) -> _Unfit:
+    if has_type(values.type, pa.types.is_temporal):
         try:
             # `Layout.rows` converts in the same way, and would fail after the decision.
             values.to_pylist()
@@ -237,7 +319,7 @@ def _unfit_values(dialect: SqlDialect, values: pa.Array) -> Iterator[tuple[pa.Bo
             yield pa.array(map(_is_no_time, values)), "a time outside of the years 1 to 9999"
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if is_text and not dialect.has_zero_character:
-        yield pc.match_substring(values, "\0"), "a character with the code 0"
+        yield pc.match_substring(values, "\0"), _ZERO
     if pa.types.is_floating(values.type):
         refused = {"NaN": (dialect.has_nan, pc.is_nan), "Infinity": (dialect.has_infinity, pc.is_inf)}
         for number, (has_number, is_number) in refused.items():
@@ -251,15 +333,3 @@ def _is_no_time(value: pa.Scalar) -> bool:
     except (OverflowError, ValueError):
         return True
     return False
-
-
-def _columns(layout: Layout, emissions: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
-    yield from ((name, emissions.column(name)) for name in (KEY, SOURCE))
-    for part in layout.parts:
-        yield part.name, part.values(emissions)
-
-
-def _has_time(type_: pa.DataType) -> bool:
-    if pa.types.is_temporal(type_):
-        return True
-    return any(_has_time(type_.field(number).type) for number in range(type_.num_fields))

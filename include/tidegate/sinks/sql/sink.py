@@ -92,6 +92,7 @@ class SqlPublisher:
         nothing. Raises as `publish`.
         """
         refused: dict[int, str] = {}
+        batch = (str(self._shard.stream), seq)
         with self._database.trial() as connection:
             newest, newest_attempt = self._progress.stored(connection)
             self._check(newest, newest_attempt, seq, attempt, last_published)
@@ -100,13 +101,13 @@ class SqlPublisher:
             extend_existing(connection, self._layout)
             first = 0
             for chunk in emissions:
-                rows = self._layout.rows(chunk, str(self._shard.stream), seq, first)
+                rows = self._layout.rows(self._database.dialect, chunk, batch, first)
                 deleted = chunk.column(VALUE).is_null().to_pylist()
                 with failpoint("sql.trial"):
                     refused |= refused_rows(self._database, connection, self._layout, rows, deleted)
                 first += len(rows)
             if self._layout.target.mode == "history":
-                update_validity(connection, self._layout.target, (str(self._shard.stream), seq))
+                update_validity(connection, self._layout.target, batch)
         return refused
 
     def _change(
@@ -132,13 +133,14 @@ class SqlPublisher:
 
     def _write(self, seq: int, emissions: Iterable[pa.RecordBatch], connection: Connection) -> int:
         sent, writer = 0, TableWriter(connection, self._layout)
+        batch = (str(self._shard.stream), seq)
         for chunk in emissions:
-            rows = self._layout.rows(chunk, str(self._shard.stream), seq, sent)
+            rows = self._layout.rows(self._database.dialect, chunk, batch, sent)
             with failpoint("sql.write"):
                 write(writer, self._layout, rows, chunk.column(VALUE).is_null().to_pylist())
             sent += len(rows)
         if self._layout.target.mode == "history":
-            update_validity(connection, self._layout.target, (str(self._shard.stream), seq))
+            update_validity(connection, self._layout.target, batch)
         return sent
 
     def _delete(self, keys: Iterable[pa.RecordBatch], connection: Connection) -> int:
@@ -338,7 +340,8 @@ class OpenSqlTable(OpenSink[SqlSink]):
     def target(self) -> Target:
         """The table that the sink declares."""
         declared = self.declared
-        return Target(declared.table, declared.mode, declared.with_key, self.stage.window is not None)
+        types = tuple(declared.types.items())
+        return Target(declared.table, declared.mode, declared.with_key, self.stage.window is not None, types)
 
     def layout(self, outbox: Outbox) -> Layout:
         """Return the table for the columns of an outbox. Raises SinkRefused."""

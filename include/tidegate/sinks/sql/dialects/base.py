@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import (
+    ARRAY,
     REAL,
     URL,
     BigInteger,
@@ -34,9 +35,10 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import TypeEngine, UserDefinedType
 
 from tidegate.kernel.equality import widens
+from tidegate.kernel.json_text import encoder
 
 Row = Mapping[str, Any]
 """A row as parameters of a statement: key of the column -> value."""
@@ -73,6 +75,18 @@ _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], type[TypeEngine[Any]]]] 
     (pa.types.is_binary, LargeBinary),
     (pa.types.is_large_binary, LargeBinary),
 )
+
+
+class Json(UserDefinedType[str]):
+    """A type of JSON, by its name. Values are JSON texts, which SQLAlchemy's own type would quote again."""
+
+    cache_ok = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_col_spec(self, **_: Any) -> str:
+        return self.name
 
 
 # SQLSTATE classes of errors that pass: connection, rollback, resources, operator's doing, system; and single
@@ -114,6 +128,12 @@ class SqlDialect:
     """The most values that one statement compares with: Oracle takes 1,000, SQL Server 2,100 parameters."""
     can_try_rows: ClassVar[bool] = False
     """Whether rows can be tried under savepoints, and `refuses_row` says which errors are about a row."""
+    json_name: ClassVar[str | None] = None
+    """The type of JSON; None: JSON is stored as text."""
+    deepest_json: ClassVar[int | None] = None
+    """How deep JSON can be nested; None: deeper than any text that tidegate parses."""
+    has_arrays: ClassVar[bool] = False
+    """Whether a column can have arrays."""
     has_nan: ClassVar[bool] = True
     """Whether a number can be NaN."""
     has_infinity: ClassVar[bool] = True
@@ -147,14 +167,32 @@ class SqlDialect:
         """Let a transaction that is rolled back check at once what it would check when it commits."""
 
     def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
-        """Return the type of a column with values of an Arrow type: scalars have their own types, all other
-        values are text, nested ones as JSON.
+        """Return the type of a column with values of an Arrow type: scalars have their own types, nested
+        values are arrays or JSON, all other values are text.
         """
+        if self.is_array(type_):
+            return ARRAY(self.column_type(type_.value_type))
+        if pa.types.is_nested(type_) and self.json_name is not None:
+            return Json(self.json_name)
         if pa.types.is_decimal(type_):
             return Numeric(type_.precision, type_.scale)
         if pa.types.is_timestamp(type_):
             return DateTime(timezone=type_.tz is not None)
         return next((make() for matches, make in _SCALARS if matches(type_)), Text())
+
+    def is_array(self, type_: pa.DataType) -> bool:
+        """Return whether values of a type are stored as arrays. Arrays of nested values are JSON."""
+        return self.has_arrays and pa.types.is_list(type_) and not pa.types.is_nested(type_.value_type)
+
+    def parameters(self, values: pa.Array, stored: pa.DataType) -> list[Any]:
+        """Return a column's values as the driver accepts them: nested values as JSON texts, unless the type
+        that they are stored as is an array.
+        """
+        listed: list[Any] = values.to_pylist()
+        if not pa.types.is_nested(values.type) or self.is_array(stored):
+            return listed
+        encode = encoder(values.type)
+        return [None if value is None else encode(value) for value in listed]
 
     def name_type(self, engine_dialect: Any, longest: int | None) -> TypeEngine[Any]:
         """Return the type of a text that is compared exactly, such as a key.
@@ -170,10 +208,18 @@ class SqlDialect:
         """Return the length of each text, in the unit of `longest_key`."""
         return pc.binary_length(texts) if self.measures_bytes else pc.utf8_length(texts)
 
-    def lacks_room(self, existing: TypeEngine[Any], type_: pa.DataType) -> bool:
-        """Return whether a column cannot store each value of a type. Types of another kind are left to the
-        database, since a person may have made the table.
+    def is_other_kind(self, existing: TypeEngine[Any], type_: pa.DataType) -> bool:
+        """Return whether a column has values of another kind than a type, so that rows would differ in form.
+        Other differences are left to the database, since a person may have made the table.
         """
+        if pa.types.is_timestamp(type_):
+            return isinstance(existing, Integer | Numeric | Float)
+        return isinstance(existing, ARRAY) != self.is_array(type_)
+
+    def lacks_room(self, existing: TypeEngine[Any], type_: pa.DataType) -> bool:
+        """Return whether a column of the same kind cannot store each value of a type."""
+        if isinstance(existing, ARRAY):
+            return self.lacks_room(existing.item_type, type_.value_type)
         stored = self.arrow_type(existing)
         return stored is not None and stored != type_ and widens(stored, type_)
 
@@ -239,6 +285,13 @@ class SqlDialect:
         """Return what writes so many rows faster than statement by statement; None if nothing does."""
         del connection, table, rows
         return None
+
+
+def has_type(type_: pa.DataType, matches: Callable[[pa.DataType], bool]) -> bool:
+    """Return whether a type, or one that is nested in it, matches."""
+    if matches(type_):
+        return True
+    return any(has_type(type_.field(number).type, matches) for number in range(type_.num_fields))
 
 
 def replacing(statement: Any, table: Table, key: Sequence[str]) -> Any:

@@ -7,15 +7,18 @@ from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import (
+    ARRAY,
     REAL,
     BigInteger,
     Connection,
     Double,
+    Engine,
     Integer,
     Numeric,
     SmallInteger,
     Table,
     Text,
+    event,
     literal_column,
     text,
 )
@@ -49,6 +52,14 @@ class Duckdb(SqlDialect):
     title = "DuckDB"
     plugin = "duckdb_engine"
     is_file = True
+    json_name = "JSON"
+    has_arrays = True
+
+    def prepare(self, engine: Engine) -> None:
+        @event.listens_for(engine, "connect")
+        def _connect(connection: Any, _record: Any) -> None:
+            # A column without a time zone in a table of your own gets UTC, and not the time of the machine.
+            connection.execute("SET TimeZone = 'UTC'")
 
     def is_temporary(self, error: DBAPIError) -> bool:
         return isinstance(error, OperationalError) and type(error.orig).__name__ in _PASSING
@@ -84,7 +95,9 @@ class Duckdb(SqlDialect):
 
 
 def _type(declared: str) -> TypeEngine[Any]:
-    """Return SQLAlchemy's type for a declared one, such as `DECIMAL(10,2)`."""
+    """Return SQLAlchemy's type for a declared one, such as `DECIMAL(10,2)` or `BIGINT[]`."""
+    if declared.endswith("[]"):
+        return ARRAY(_type(declared.removesuffix("[]")))
     name, _, size = declared.partition("(")
     if name == "DECIMAL":
         precision, scale = size.rstrip(")").split(",")

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import REAL, URL, Connection, Engine, Float, Table, event, inspect, text
+from sqlalchemy import JSON, REAL, URL, Connection, Engine, Float, Table, event, inspect, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkUnavailable
-from tidegate.sinks.sql.dialects.base import SqlDialect, Unusable
+from tidegate.sinks.sql.dialects.base import Json, SqlDialect, Unusable, has_type
 
 # Codes of the server: read-only, shutting down, too many connections, no space, waits for a lock, deadlock,
 # killed. Codes from 2000 to 2999 are the client's, about the connection.
@@ -42,6 +42,8 @@ class Mysql(SqlDialect):
     has_transactional_ddl = False
     refused_in_names = "%"  # pymysql formats it in some parts of a statement, and not in others
     longest_name = 64
+    json_name = "JSON"
+    deepest_json = 31  # MariaDB's limit; MySQL's is 100
     has_nan = False
     has_infinity = False
     counts_upserts = False  # a replaced row counts as two
@@ -100,6 +102,9 @@ class Mysql(SqlDialect):
             return mysql.LONGBLOB()
         if pa.types.is_primitive(type_):
             return super().column_type(type_)
+        # MySQL's JSON has decimals as doubles; MariaDB's is a text.
+        if pa.types.is_nested(type_) and not has_type(type_, pa.types.is_decimal):
+            return Json(self.json_name)
         return mysql.LONGTEXT(charset="utf8mb4")
 
     def name_type(self, engine_dialect: Any, longest: int | None) -> TypeEngine[Any]:
@@ -109,6 +114,10 @@ class Mysql(SqlDialect):
         if longest is None:
             return mysql.LONGTEXT(charset="utf8mb4", collation=collation)
         return mysql.VARCHAR(longest, charset="utf8mb4", collation=collation)
+
+    def lacks_room(self, existing: TypeEngine[Any], type_: pa.DataType) -> bool:
+        would_round = isinstance(existing, JSON) and has_type(type_, pa.types.is_decimal)
+        return would_round or super().lacks_room(existing, type_)
 
     def arrow_type(self, type_: TypeEngine[Any]) -> pa.DataType | None:
         if isinstance(type_, Float):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Table
+from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import oracle
 from sqlalchemy.types import TypeEngine
 
@@ -23,9 +23,14 @@ class Oracle(SqlDialect):
     measures_bytes = False
     longest_key = 1_000
 
+    def begin(self, connection: Connection, wait_s: float, idle_s: float) -> None:
+        # The driver sends times without their zone, and Oracle takes them to be in the session's.
+        connection.exec_driver_sql("ALTER SESSION SET TIME_ZONE = '+00:00'")
+
     def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
         if pa.types.is_timestamp(type_):
-            return oracle.TIMESTAMP(timezone=type_.tz is not None)
+            # A key can have a time in the local zone, but none with a zone of its own.
+            return oracle.TIMESTAMP(local_timezone=type_.tz is not None)
         if pa.types.is_float32(type_):
             return oracle.BINARY_FLOAT()
         if pa.types.is_float64(type_):

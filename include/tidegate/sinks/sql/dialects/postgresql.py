@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import URL, Connection, Table, text
+import pyarrow as pa
+from sqlalchemy import JSON, URL, Connection, Table, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
 
 from tidegate.postgres import connect_options
 from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, inserting, replacing, sqlstate
@@ -28,6 +30,8 @@ class Postgresql(SqlDialect):
     # an index entry, with the window's numbers and headers, must fit into a third of a page of 8 KiB
     longest_key = 2_600
     has_zero_character = False
+    json_name = "JSONB"
+    has_arrays = True
     can_try_rows = True
     most_values = 10_000
 
@@ -38,10 +42,17 @@ class Postgresql(SqlDialect):
         # SET LOCAL ends with the transaction, so it works behind a pooler of transactions, too
         for name, seconds in (("lock_timeout", wait_s), ("idle_in_transaction_session_timeout", idle_s)):
             connection.exec_driver_sql(f"SET LOCAL {name} = {round(seconds * 1000)}")
+        # A column without a time zone in a table of your own gets UTC, and not the time of the session.
+        connection.exec_driver_sql("SET LOCAL TIME ZONE 'UTC'")
 
     def lock_for_changes(self, connection: Connection) -> None:
         # The number is tidegate's own.
         connection.execute(text("SELECT pg_advisory_xact_lock(745370)"))
+
+    def is_other_kind(self, existing: TypeEngine[Any], type_: pa.DataType) -> bool:
+        # PostgreSQL converts no text and no number to JSON. (`JSONB` is a subclass of `JSON`.)
+        is_no_json = isinstance(existing, JSON) and not pa.types.is_nested(type_)
+        return is_no_json or super().is_other_kind(existing, type_)
 
     def widening(self, table: str, column: str, type_: str) -> str:
         return (
