@@ -176,7 +176,7 @@ def test_removed_state_is_not_checked(states: Aged) -> None:
         (("--batch", "9", "--suite", "positive"), "Batch 9 of visitors/1 is not kept"),
         (("--batch", "x", "--suite", "positive"), "--batch x names no batches"),
         (("--stage", "first", "--suite", "positive"), "The emissions of the stage first are not kept"),
-        (("--stage", "third", "--suite", "positive"), "had no stage third"),
+        (("--stage", "third", "--suite", "positive"), "has no stage third"),
     ],
 )
 def test_what_cannot_be_checked_is_said(planted: Committed, arguments: tuple[str, ...], what: str) -> None:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from tidegate.errors import SettingsInvalid
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.stage import stage_named
 
 _OWN = ("key",)
 """The name of the column that an outbox has of a key that is the record's own."""
@@ -39,12 +40,8 @@ class ErasedKeys:
 
         Raises SettingsInvalid if the stage does not exist, no key is named, or one is not a key of the stage.
         """
-        stages = {candidate.name: candidate for candidate in pipeline.stages}
-        if stage is not None and stage not in stages:
-            raise SettingsInvalid(
-                f"{pipeline.pipeline} has no stage {stage}", f"It has: {', '.join(stages)}."
-            )
-        chosen = pipeline.stages[0] if stage is None else stages[stage]
+        stages = pipeline.stages
+        chosen = stages[0] if stage is None else stage_named(stages, stage, pipeline.pipeline)
         keys = cls(tuple(dict.fromkeys(texts)), pipeline.key_of(chosen))
         if not keys.texts:
             raise SettingsInvalid("No key is named", "Name it: --key KEY, or --keys-from FILE.")

@@ -11,11 +11,12 @@ from tidegate.app.root import App, StateFiles, batch_named, needed_by, state_aft
 from tidegate.batch.suites import checked_suite, stage_facts, suite_parameters
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Stream
+from tidegate.ledger.batches import oldest_readable
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.quality import QualityCheck
-from tidegate.model.stage import Stage
+from tidegate.model.stage import Stage, stage_named
 from tidegate.model.trusted import require_trusted_modules
 from tidegate.quality.audit import Audit, StateRows, audited_rows
 from tidegate.quality.facts import BUILTIN_TYPES, StageFacts, needs_of
@@ -157,11 +158,8 @@ class Checker:
         if plan is None:
             raise _no_such_batch(self._app, self._stream, seq)
         pipeline = planned_pipeline(plan)
-        names = [stage.name for stage in pipeline.stages]
-        if check.stage is not None and check.stage not in names:
-            raise SettingsInvalid(
-                f"{self._stream} had no stage {check.stage} in batch {seq}", f"It had: {', '.join(names)}."
-            )
+        if check.stage is not None:
+            stage_named(pipeline.stages, check.stage, batch_named(self._stream, seq))
         return pipeline, pipeline.checked_stage(check)
 
     @property
@@ -230,9 +228,7 @@ def kept_states(app: App, stream: Stream, first: int | None = None, last: int | 
 
     Raises SettingsInvalid if there is none, LedgerUnavailable.
     """
-    snapshots = app.ledger.snapshots(stream)
-    # The state is given up before the newest such snapshot, which itself stays readable.
-    oldest = max((snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None), default=1)
+    oldest = oldest_readable(app.ledger.snapshots(stream))
     head = app.ledger.head(stream).seq
     seqs = range(max(oldest, first or 1), min(head, last if last is not None else head) + 1)
     if not seqs:

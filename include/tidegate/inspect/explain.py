@@ -17,6 +17,7 @@ from tidegate.errors import OffsetsLost, SettingsInvalid, StateGivenUp
 from tidegate.inspect.overview import overviews
 from tidegate.inspect.read import require_not_erased
 from tidegate.ledger import OffsetRange, Plan, Stream
+from tidegate.ledger.batches import oldest_readable
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
@@ -228,8 +229,7 @@ def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, ke
 
 def _readable_manifests(app: App, stream: Stream) -> list[Manifest]:
     """Return the manifests of the oldest state that can be read, and of the changelogs since."""
-    given_up = [snapshot.seq for snapshot in app.ledger.snapshots(stream) if snapshot.given_up_at is not None]
-    oldest = max(given_up, default=0)
+    oldest = oldest_readable(app.ledger.snapshots(stream))
     # Its snapshot stands for all changelogs before it, which may have been removed.
     base = app.ledger.state_manifests(stream, oldest) if oldest else []
     return read_manifests(

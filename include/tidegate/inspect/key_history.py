@@ -28,6 +28,7 @@ from tidegate.inspect.emissions import (
 from tidegate.inspect.read import planned_stage, require_not_erased
 from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Commit, Stream
+from tidegate.ledger.batches import oldest_readable
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
@@ -173,7 +174,7 @@ def _key_in(text: str | None, names: Sequence[str]) -> str | None:
 def readable_states(app: App, stream: Stream) -> range:
     """Return the batches after which the state can be read; empty before the first one."""
     head = app.ledger.head(stream).seq
-    return range(max(_given_up(app, stream), 1), head + 1)
+    return range(max(oldest_readable(app.ledger.snapshots(stream)), 1), head + 1)
 
 
 def key_history(
@@ -244,7 +245,8 @@ class _KeyReader:
         if planned is None:
             return None
         expired = app.ledger.expired_quarantine(stream).seq
-        return cls(app, stream, key, planned[0], _given_up(app, stream), expired + 1)
+        oldest_state = oldest_readable(app.ledger.snapshots(stream))
+        return cls(app, stream, key, planned[0], oldest_state, expired + 1)
 
     @cached_property
     def stages(self) -> tuple[str, ...]:
@@ -359,12 +361,6 @@ class _KeyReader:
 def live_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the state rows of entries that exist."""
     return [row for row in rows if row["live"]]
-
-
-def _given_up(app: App, stream: Stream) -> int:
-    """Return the oldest batch whose state can be read; 0 if all can."""
-    given_up = [snapshot.seq for snapshot in app.ledger.snapshots(stream) if snapshot.given_up_at is not None]
-    return max(given_up, default=0)
 
 
 def _with_states_before(

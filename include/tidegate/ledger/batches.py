@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -314,6 +314,14 @@ def _given_up_after(connection: Connection, stream: Stream, until: int) -> list[
     return [] if given_up is None else [given_up]
 
 
+def oldest_readable(snapshots: Iterable[Snapshot]) -> int:
+    """Return the oldest batch after which state can be read; 0 if state was never given up.
+
+    State is given up before the newest such snapshot, which itself stays readable.
+    """
+    return max((snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None), default=0)
+
+
 def require_kept(stream: Stream, snapshots: Sequence[Snapshot], up_to: int) -> None:
     """Raise StateGivenUp if the state after a batch is no longer kept.
 
@@ -321,8 +329,7 @@ def require_kept(stream: Stream, snapshots: Sequence[Snapshot], up_to: int) -> N
         snapshots: snapshots of the stream, at least the newest one before which nothing can be read.
         up_to: the batch; batch 0 has no state.
     """
-    given_up = (snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None)
-    oldest = max(given_up, default=0)
+    oldest = oldest_readable(snapshots)
     if 0 < up_to < oldest:
         raise StateGivenUp(
             f"The state of {stream} after batch {up_to} is no longer kept",

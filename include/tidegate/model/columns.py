@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
@@ -15,7 +15,7 @@ from tidegate.expressions.arrow import arrow_type
 from tidegate.expressions.types import Type
 from tidegate.formats.registry import formats
 from tidegate.model import names
-from tidegate.model.mistakes import Fault, did_you_mean, faults_of, listed, mistake
+from tidegate.model.mistakes import Fault, as_mistake, did_you_mean, faults_of, listed, mistake
 from tidegate.model.names import check_column, quote, repeated_name
 from tidegate.model.scope import distinct, require_filled, suggest_column
 
@@ -96,6 +96,24 @@ def parse_columns(text: str) -> tuple[tuple[Column, ...], list[Fault]]:
             Fault(f"the column `{name}` appears twice", "Column names must differ in more than case.")
         )
     return tuple(Column(name=name, type=parsed.text) for name, parsed in fields), faults
+
+
+def read_columns(written: Any, message: str, fix: str) -> tuple[Column, ...]:
+    """Return the columns of an option. Raises a mistake: with `message` and `fix` if it is not a text."""
+    if not isinstance(written, str):
+        raise mistake(message, fix)
+    columns, faults = parse_columns(written)
+    if faults:
+        raise as_mistake(faults)
+    return columns
+
+
+def read_type(text: str) -> Type:
+    """Return the type that an option names. Raises a mistake if it does not name one."""
+    try:
+        return parse_type(text)
+    except BadType as error:
+        raise as_mistake([error.fault]) from None
 
 
 def _has_other_keys(type_: Type) -> bool:

@@ -21,8 +21,6 @@ TIME_OF_DAY = re.compile(r"^[\x00-\x20\x7f]*(T[0-9]|[0-9]{1,2}:)")
 """The beginning of texts that Spark reads as a time of the day on which it runs."""
 
 _MOVING = re.compile(r"(now|today|yesterday|tomorrow)\b\s*\S*", re.IGNORECASE)
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
-_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
 _MAX_CONVERSIONS = 3
 """The deepest nesting of conversions to timestamps. Each gets a guard that repeats its operand, so that the
 expression grows exponentially with the depth.
@@ -71,7 +69,7 @@ def _is_text_constant(node: exp.Expr) -> bool:
 def _text(node: exp.Expr) -> str:
     """Return the text of a constant, with escapes replaced as Spark replaces them."""
     written = str(node.this)
-    return written if isinstance(node, exp.RawString) else _ESCAPE.sub(_unescaped, written)
+    return written if isinstance(node, exp.RawString) else lexis.unescaped(written)
 
 
 def _moving_text(node: exp.Expr, columns: ColumnTypes) -> Fault | None:
@@ -115,15 +113,6 @@ def _depth(node: exp.Expr) -> int:
         depth += _is_conversion(outer)
         outer = outer.parent
     return depth
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    """Return the character of an escape, as Spark reads it."""
-    short, long, octal, character = match.groups()
-    if short or long:
-        code = int(short or long, 16)
-        return chr(code) if code <= 0x10FFFF else ""
-    return chr(int(octal, 8)) if octal else _CONTROLS.get(character, character)
 
 
 def _stays_text(node: exp.Expr, columns: ColumnTypes) -> bool:

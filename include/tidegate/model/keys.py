@@ -10,8 +10,8 @@ from pydantic import ValidationInfo as Info
 from tidegate.expressions.types import INTEGERS, ColumnTypes, Type
 from tidegate.formats.registry import formats
 from tidegate.model import names
-from tidegate.model.columns import Column, parse_columns, parse_type, require_single
-from tidegate.model.mistakes import Fault, as_mistake, did_you_mean, mistake, shown
+from tidegate.model.columns import Column, parse_type, read_columns, require_single
+from tidegate.model.mistakes import Fault, did_you_mean, mistake, shown
 from tidegate.model.names import Duration
 from tidegate.model.nested import type_at
 from tidegate.model.schemas import Registry
@@ -122,11 +122,7 @@ def _check_column(name: str, info: Info) -> str:
 
 def _read_fields(written: Any) -> Any:
     """Parse the fields of `source`, which are written as DDL."""
-    if not isinstance(written, str):
-        raise mistake("the fields must be one text", 'Write `source: "lsn bigint"`.')
-    columns, faults = parse_columns(written)
-    if faults:
-        raise as_mistake(faults)
+    columns = read_columns(written, "the fields must be one text", 'Write `source: "lsn bigint"`.')
     for column in columns:
         _check_type(column.name, parse_type(column.type))
     return columns
@@ -221,12 +217,8 @@ def _read(written: Any, format_: str) -> tuple[Column, ...]:
     if format_ == "text":
         fix = "Write `key_format: avro`, `protobuf`, `json` or `kafka` beside it."
         raise mistake("a key that is text has no columns", fix)
-    if not isinstance(written, str):
-        fix = 'Write for example `key_columns: "storeId string, id bigint"`.'
-        raise mistake(f"`key_format: {format_}` needs the key's columns, as one text", fix)
-    columns, faults = parse_columns(written)
-    if faults:
-        raise as_mistake(faults)
+    fix = 'Write for example `key_columns: "storeId string, id bigint"`.'
+    columns = read_columns(written, f"`key_format: {format_}` needs the key's columns, as one text", fix)
     require_single(format_, columns)
     return columns
 

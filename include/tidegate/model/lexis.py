@@ -126,9 +126,14 @@ def string_value(literal: str) -> str:
     """
     if literal[0] in "rR":
         return literal[2:-1]
-    read = _ESCAPE.sub(_unescaped, literal[1:-1])
+    read = unescaped(literal[1:-1])
     # Two surrogates, each written as an escape, are one character.
     return read.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def unescaped(text: str) -> str:
+    """Return a text with its escapes replaced, as Spark replaces them."""
+    return _ESCAPE.sub(_unescaped, text)
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -5,12 +5,31 @@ Names of columns have no dots, so a path is never a column itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tidegate.expressions.types import ANY, ColumnTypes, Type
 from tidegate.model.columns import struct_type
 from tidegate.model.mistakes import did_you_mean, listed, mistake
 from tidegate.model.scope import suggest_column
+
+
+class NamedByPath:
+    """The part of a model whose `key` can name fields by their paths: of a source, and of a stage."""
+
+    if TYPE_CHECKING:  # pydantic would take annotations for fields
+        key: tuple[str, ...] | None
+        _nested: dict[str, str]
+
+    @property
+    def nested(self) -> Mapping[str, str]:
+        """Column of the key -> the path of the field that it is; only of fields."""
+        return self._nested
+
+    @property
+    def key_paths(self) -> tuple[str, ...] | None:
+        """The key as it was written: columns, and paths of fields."""
+        return None if self.key is None else tuple(self._nested.get(name, name) for name in self.key)
 
 
 def type_at(path: str, columns: ColumnTypes, alternatives: Sequence[str] = ()) -> Type | None:

@@ -20,7 +20,7 @@ from tidegate.kernel.reduce.collect import EVENTS, Collect
 from tidegate.kernel.reduce.latest import Latest
 from tidegate.kernel.strategies.join import Joined
 from tidegate.model import names
-from tidegate.model.columns import BadType, parse_type
+from tidegate.model.columns import read_type
 from tidegate.model.formula import parse_column, parsed_aggregates, result_types, with_members
 from tidegate.model.mistakes import as_mistake, listed, mistake, shown
 from tidegate.model.options import Reader, read_as
@@ -49,10 +49,7 @@ def _check_of(text: str, info: Info) -> str:
 
 
 def _read_type(text: Any) -> Any:
-    try:
-        return parse_type(text) if isinstance(text, str) else text
-    except BadType as error:
-        raise as_mistake([error.fault]) from None
+    return read_type(text) if isinstance(text, str) else text
 
 
 def _note(written: Any, info: Info) -> Any:

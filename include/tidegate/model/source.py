@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -41,7 +41,7 @@ from tidegate.model.keys import (
     read_key_columns,
 )
 from tidegate.model.mistakes import as_mistake, listed, mistake
-from tidegate.model.nested import named_columns, type_at, with_type_at
+from tidegate.model.nested import NamedByPath, named_columns, type_at, with_type_at
 from tidegate.model.options import read_as
 from tidegate.model.schemas import Registry, check_message, check_registry, read_schema_file, record_name
 from tidegate.model.scope import Model, require_filled, scope_of
@@ -156,7 +156,7 @@ else:
     CsvOptions = read_as(Csv)
 
 
-class Source(Model):
+class Source(NamedByPath, Model):
     """The records that a pipeline reads, and how they are decoded.
 
     If `explode` names an array column, the column is one of its elements in `key`, `timestamp`, `deduplicate`
@@ -362,16 +362,6 @@ class Source(Model):
     def time_rule(self) -> TimeRule | None:
         """The rule by which the column is read; None: it has epoch ms or instants."""
         return self.timestamp.rule if isinstance(self.timestamp, TimestampColumn) else None
-
-    @property
-    def nested(self) -> Mapping[str, str]:
-        """Column of the key -> the path of the field that it is; only of fields."""
-        return self._nested
-
-    @property
-    def key_paths(self) -> tuple[str, ...] | None:
-        """The key as it was written: columns, and paths of fields."""
-        return None if self.key is None else tuple(self._nested.get(name, name) for name in self.key)
 
     @property
     def record_metadata(self) -> RecordMetadata:

@@ -15,14 +15,14 @@ from tidegate.formats.registry import formats
 from tidegate.model import names
 from tidegate.model.columns import (
     NESTED,
-    BadType,
     Column,
     check_fields,
-    parse_columns,
     parse_type,
+    read_columns,
+    read_type,
     require_single,
 )
-from tidegate.model.mistakes import as_mistake, did_you_mean, listed, mistake, shown
+from tidegate.model.mistakes import did_you_mean, listed, mistake, shown
 from tidegate.model.schemas import schema_columns
 from tidegate.model.scope import Model, distinct, scope_of
 
@@ -42,11 +42,8 @@ def _read_columns(written: Any, info: Info) -> Any:
     if written is None:
         fix = 'Write for example `columns: "storeId string, id bigint, quantity int"`.'
         raise mistake(f"`format: {info.data['format']}` needs its columns", fix)
-    if not isinstance(written, str):
-        raise mistake("the columns must be one text", 'Write `columns: "name type, name type"`.')
-    columns, faults = parse_columns(written)
-    if faults:
-        raise as_mistake(faults)
+    fix = 'Write `columns: "name type, name type"`.'
+    columns = read_columns(written, "the columns must be one text", fix)
     if format_ is not None and format_.is_flat:
         check_fields(columns)
         require_single(format_.name, columns)
@@ -113,10 +110,7 @@ def _note_metadata(metadata: dict[str, str], info: Info) -> dict[str, str]:
 
 def _check_type(text: str) -> str:
     """Return the type in Spark's normal form. Raises a mistake if the text of a header cannot be one."""
-    try:
-        type_ = parse_type(text)
-    except BadType as error:
-        raise as_mistake([error.fault]) from None
+    type_ = read_type(text)
     if type_.kind in NESTED:
         fix = "Use `string`, or `binary`."
         raise mistake(f"a header is a single value, and not {type_.text}", fix)

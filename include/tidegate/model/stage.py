@@ -47,6 +47,7 @@ from tidegate.model.inputs import (
     unkeyed,
 )
 from tidegate.model.mistakes import mistake
+from tidegate.model.nested import NamedByPath
 from tidegate.model.options import TimeToLive, Window, fitting
 from tidegate.model.reduce import Reduce, Unchanged, check_on_error, check_retract, check_unchanged
 from tidegate.model.scope import Model, StageScope, scope_of
@@ -86,7 +87,7 @@ def _note_name(name: str, info: Info) -> str:
     return name
 
 
-class Stage(Model):
+class Stage(NamedByPath, Model):
     """A step that keeps state per key: `reduce` folds records into a value, `emit` says when it is
     emitted.
     """
@@ -337,16 +338,6 @@ class Stage(Model):
         if self.ttl is not None and self.ttl.emit == "nothing":
             return "`ttl` without `emit: deletion` removes values that consumers have"
         return "a bounded buffer keeps a key's values by partition" if self.emit.bound else None
-
-    @property
-    def nested(self) -> Mapping[str, str]:
-        """Column of the key -> the path of the field of an emission that it is; only of fields."""
-        return self._nested
-
-    @property
-    def key_paths(self) -> tuple[str, ...] | None:
-        """The key as it was written: columns, and paths of fields."""
-        return None if self.key is None else tuple(self._nested.get(name, name) for name in self.key)
 
     @property
     def condition(self) -> Condition | None:

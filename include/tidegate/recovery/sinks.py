@@ -23,6 +23,7 @@ from tidegate.errors import (
 )
 from tidegate.kafka.progress import Progress
 from tidegate.ledger import LeasedLedger, LedgerReader, Stream
+from tidegate.ledger.batches import oldest_readable
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
 from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.recovery.unsent import require_sinks
@@ -144,8 +145,7 @@ def _next_seq(ledger: LedgerReader, stream: Stream, sink: str) -> int:
 
 def _oldest(situation: Situation) -> int:
     """Return the oldest batch that the ledger still has completely, with all later ones."""
-    snapshots = situation.ledger.snapshots(situation.stream)
-    return max((snapshot.seq for snapshot in snapshots if snapshot.given_up_at is not None), default=1)
+    return max(oldest_readable(situation.ledger.snapshots(situation.stream)), 1)
 
 
 def _effects(situation: Situation, restart: _Restart) -> list[str]:
