@@ -10,8 +10,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tidegate.arrow import keep_pandas_out
 from tidegate.errors import TidegateError
+from tidegate.imports import keep_pandas_out
 from tidegate.signals import raise_on_sigterm
 
 if TYPE_CHECKING:

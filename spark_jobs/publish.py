@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 
 from tidegate.app import LONG_DONE, App, planned_for
-from tidegate.arrow import keep_pandas_out
 from tidegate.batch import publish_batch
 from tidegate.errors import TidegateError
+from tidegate.imports import keep_pandas_out
 from tidegate.signals import raise_on_sigterm
 
 

@@ -18,7 +18,6 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 LAYERS = [
     {"imports"},
     {
-        "arrow",
         "database_url",
         "errors",
         "failpoints",

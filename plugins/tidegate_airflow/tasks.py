@@ -181,8 +181,8 @@ def compute(pipeline: str, generation: int, run: str, server: str) -> str:
 
     def work() -> str:
         from tidegate.app import LONG_DONE, App, planned_for
-        from tidegate.arrow import keep_pandas_out
         from tidegate.batch import compute_batch
+        from tidegate.imports import keep_pandas_out
 
         # The task process is tidegate's own here, and pandas costs half a second and 50 MB.
         keep_pandas_out()

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from tests.erasure.canary import KEY, VALUE, Canary, traces_of
 from tidegate.cli import cli
 from tidegate.erasure.keys import ErasedKeys
-from tidegate.erasure.traces import redaction
+from tidegate.erasure.steps import redaction
 from tidegate.errors import SinkRefused
 from tidegate.ledger import QualityResult, schema
 from tidegate.quality.site import PageName

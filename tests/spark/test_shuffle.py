@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812
 
-from tidegate.spark.shuffle import GREATEST_HASH, LEAST_HASH, Slots
+from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH
+from tidegate.spark.shuffle import Slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from typing import NoReturn
 import click
 
 from tidegate import __version__
-from tidegate.arrow import keep_pandas_out
 from tidegate.cli import commands
 from tidegate.errors import SettingsInvalid, TidegateError
 from tidegate.extras import missing_extra
+from tidegate.imports import keep_pandas_out
 from tidegate.signals import Terminated, raise_on_sigterm
 
 _IN_TIDEGATE_DEV = ("demo", "up", "down")

@@ -12,6 +12,7 @@ from tidegate.erasure.files import Survey, survey
 from tidegate.erasure.keys import ErasedKeys
 from tidegate.errors import SettingsInvalid
 from tidegate.generations.lifecycle import require_not_looked_up
+from tidegate.kafka.records import Slice, read_slice
 from tidegate.ledger import Charge, Erasure, Head, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
@@ -141,3 +142,33 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
         yield f"{', '.join(own)} of {stream}: its rows stay, since {stream} sends nothing now."
     for given_up in app.ledger.given_up(stream):
         yield f"the export of batch {given_up.seq} in {given_up.export} stays: remove it yourself."
+
+
+def keys_in_topic(app: App, pipeline: str, topic: str) -> list[str]:
+    """Return the distinct keys of a topic's records, in the cluster of the pipeline's source.
+
+    Raises SettingsInvalid if a key is not text; TopicMissing, BrokerUnavailable.
+    """
+    connection = newest_pipeline(app, streams_of(app, pipeline)[0]).sources.connection
+    with app.log(connection) as log:
+        view = log.view(topic)
+    keys: dict[str, None] = {}
+    for partition, end in view.stable_ends.items():
+        for block in read_slice(
+            app.settings.kafka(connection), Slice(topic, partition, view.starts[partition], end)
+        ):
+            for message in block:
+                keys[_text(message.key(), topic, partition)] = None
+    return list(keys)
+
+
+def _text(key: bytes | None, topic: str, partition: int) -> str:
+    try:
+        if key is not None:
+            return key.decode()
+    except UnicodeDecodeError:
+        pass
+    raise SettingsInvalid(
+        f"A record of {topic}[{partition}] has no key, or one that is not text",
+        "Send a record with each key to erase, as `tidegate state` writes it.",
+    )

@@ -6,17 +6,20 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from pyiceberg import exceptions as iceberg
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
 from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tidegate.database_url import database_url, names_no_file
 from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable
-from tidegate.iceberg.rest import PatientCatalog
 from tidegate.kafka.config import Secret, properties_in
 from tidegate.postgres import connect_options
 from tidegate.redaction import names_secret, redacted, secrets_of, shown_url
@@ -194,3 +197,31 @@ def _database(url: str, variable: str) -> URL:
             "Name a file: sqlite:////path/to/catalog.db.",
         )
     return parsed
+
+
+class PatientCatalog(RestCatalog):  # type: ignore[misc]  # see mypy.overrides
+    """A REST catalog whose requests end after `timeout_s` without an answer.
+
+    No request is repeated by itself: a commit that is sent twice is refused the second time, and would look
+    as if it had failed.
+    """
+
+    def __init__(self, name: str, timeout_s: float, **properties: str) -> None:
+        self._timeout_s = timeout_s
+        super().__init__(name, **properties)
+
+    def _create_session(self) -> Session:
+        session: Session = super()._create_session()
+        for scheme in ("https://", "http://"):
+            session.mount(scheme, _Limited(self._timeout_s))
+        return session
+
+
+class _Limited(HTTPAdapter):  # type: ignore[misc]
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        super().__init__(max_retries=0)
+
+    def send(self, request: PreparedRequest, **options: Any) -> Response:
+        options["timeout"] = options.get("timeout") or self._timeout_s
+        return super().send(request, **options)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.kernel.rows import EMISSION, STATE, Ints
+from tidegate.kernel.rows import EMISSION, STATE, Ints, with_column
 
 _ENTRY = ("key", "window_start", "window_end")
 
@@ -34,10 +34,7 @@ def with_before(rows: pa.RecordBatch, decided: Iterable[pa.RecordBatch]) -> Iter
     start = 0
     for number in numbers:
         batch = batches[number]
-        place = batch.schema.get_field_index("emitted")
-        batches[number] = batch.set_column(
-            place, batch.schema.field(place), before.slice(start, batch.num_rows)
-        )
+        batches[number] = with_column(batch, "emitted", before.slice(start, batch.num_rows))
         start += batch.num_rows
     yield from batches
 

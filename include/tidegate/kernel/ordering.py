@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.errors import MemoryExhausted
-from tidegate.kernel.rows import FIRST, LAST, RANK, RECORD, RECORDED, TIMER, Ints, ints
+from tidegate.kernel.rows import FIRST, LAST, RANK, RECORD, RECORDED, TIMER, Ints, ints, with_column
 from tidegate.kernel.tables import made_by_tables
 
 _BEFORE_ALL = -(2**63)
@@ -184,9 +184,7 @@ def ranked(emissions: pa.RecordBatch, by_partition: bool) -> pa.RecordBatch:
         source = _highest_before(group, columns, order)
         columns = [column[source] for column in columns]
     for name, column in zip(("instant", "turn", "part"), columns, strict=True):
-        place = emissions.schema.get_field_index(name)
-        field = emissions.schema.field(place)
-        emissions = emissions.set_column(place, field, pa.array(column, field.type))
+        emissions = with_column(emissions, name, column)
     return emissions
 
 

@@ -50,8 +50,9 @@ TRACE (if requested), and last one row of kind COUNTS whose `counts` is a JSON o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 Mask = npt.NDArray[np.bool_]
+Rows = TypeVar("Rows", bound=Any)
 
 STATE, RECORD, QUARANTINED, EMISSION, COUNTS, TRACE, REFUSED, REMOVED, LATE = range(9)
 
@@ -375,6 +377,17 @@ def mask(column: pa.BooleanArray) -> Mask:
 def view(numbers: npt.NDArray[np.generic]) -> memoryview[int]:
     """Return a view to read and set single elements fast, without a list of all."""
     return memoryview(numbers)  # type: ignore[arg-type]  # arrays have the buffer protocol
+
+
+def with_column(rows: Rows, name: str, values: pa.Array | Ints | Sequence[Any]) -> Rows:
+    """Return a record batch or table with other values of a column, which keeps its place and its type.
+
+    Example: `with_column(rows, "turn", [1, 2])`
+    """
+    place = rows.schema.get_field_index(name)
+    field = rows.schema.field(place)
+    array = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values, field.type)
+    return rows.set_column(place, field, array)  # type: ignore[no-any-return]
 
 
 def places_among(selected: Mask) -> pa.Int64Array:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.kernel.rows import with_column
 from tidegate.kernel.state import NEVER, Entry
 
 if TYPE_CHECKING:
@@ -139,11 +140,11 @@ def lower_entries(
     place_times = [times.get(place, floor) for place in partitions]
     for name in names:
         values = zip(rows[name].to_pylist(), place_times, strict=True)
-        rows = _with(rows, name, [_lower(value, time, now_ms) for value, time in values])
+        rows = with_column(rows, name, [_lower(value, time, now_ms) for value, time in values])
     entries = zip(
         rows.select(_ENTRY).to_pylist(), rows["emitted"].is_valid().to_pylist(), place_times, strict=True
     )
-    return _with(rows, _AT, [_due_at(stage, *entry) for entry in entries])
+    return with_column(rows, _AT, [_due_at(stage, *entry) for entry in entries])
 
 
 def _names_by_clock(stage: Stage) -> list[str]:
@@ -177,8 +178,3 @@ def _due_at(stage: Stage, row: Mapping[str, Any], has_emitted: bool, time: int) 
     entry.emitted, entry.accumulator = has_emitted or None, entry.expires_at
     Timers(stage.emit, stage.window).set(entry, time)
     return None if entry.due == NEVER else entry.due
-
-
-def _with(rows: pa.Table, name: str, values: list[int | None]) -> pa.Table:
-    place = rows.schema.get_field_index(name)
-    return rows.set_column(place, rows.schema.field(place), pa.array(values, pa.int64()))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.options import Form, HasOptions, option
 from tidegate.kernel.ordering import already_applied, last_where, starts
-from tidegate.kernel.rows import STATE, Ints, Mask
+from tidegate.kernel.rows import STATE, Ints, Mask, mask, with_column
 
 
 @dataclass(frozen=True)
@@ -43,35 +43,34 @@ class Unchanged(HasOptions):
         values = rows.column("value")
         columns = values.flatten()
         unchanged = [self._marks_unchanged(column) for column in columns]
-        if not any(mask.any() for mask in unchanged):
+        if not any(asks.any() for asks in unchanged):
             return rows
         previous = _PreviousValues.of_rows(rows)
         filled = [
-            previous.filled(column, stored, mask)
-            for column, stored, mask in zip(
+            previous.filled(column, stored, asks)
+            for column, stored, asks in zip(
                 columns, rows.column("accumulator").flatten(), unchanged, strict=True
             )
         ]
         # with the mask, a tombstone stays a tombstone
         struct = pa.StructArray.from_arrays(filled, fields=list(values.type), mask=values.is_null())
-        place = rows.schema.get_field_index("value")
-        return rows.set_column(place, rows.schema.field(place), struct)
+        return with_column(rows, "value", struct)
 
     def _marks_unchanged(self, column: pa.Array) -> Mask:
         """Return True where a column stands for its previous value."""
         if self.text is None:
-            return _mask(column.is_null())
+            return mask(column.is_null())
         forms = _placeholders(self.text, column.type)
         if not forms:
             return np.zeros(len(column), np.bool_)
         if not pa.types.is_nested(column.type):
-            return _mask(pc.is_in(column, pa.array(forms, column.type)))
+            return mask(pc.is_in(column, pa.array(forms, column.type)))
         # Arrow cannot compare lists: the rare ones of the placeholder's length are compared in Python.
-        alike = np.isin(np.diff(column.offsets), [len(form) for form in forms]) & ~_mask(column.is_null())
-        mask = np.zeros(len(column), np.bool_)
+        alike = np.isin(np.diff(column.offsets), [len(form) for form in forms]) & ~mask(column.is_null())
+        is_unchanged = np.zeros(len(column), np.bool_)
         for row in np.flatnonzero(alike):
-            mask[row] = column[row].as_py() in forms
-        return mask
+            is_unchanged[row] = column[row].as_py() in forms
+        return is_unchanged
 
 
 def _placeholders(text: str, type_: pa.DataType) -> list[Any]:
@@ -115,13 +114,13 @@ class _PreviousValues:
     def of_rows(cls, rows: pa.RecordBatch) -> _PreviousValues:
         is_state = pc.equal(rows.column("kind"), STATE)
         start = starts(rows.column("key"))
-        applied = _mask(already_applied(rows, last_where(is_state, start)))
-        state, record = _mask(is_state), ~_mask(is_state) & ~applied
-        has_value = _mask(rows.column("value").is_valid())
-        forgets = _mask(start) | state | (record & ~has_value)
+        applied = mask(already_applied(rows, last_where(is_state, start)))
+        state, record = mask(is_state), ~mask(is_state) & ~applied
+        has_value = mask(rows.column("value").is_valid())
+        forgets = mask(start) | state | (record & ~has_value)
         # no value is carried over a key's start, its state row or its deletion
         begins = np.maximum.accumulate(np.where(forgets, np.arange(len(state)), 0))
-        has_state = state & _mask(rows.column("accumulator").is_valid())
+        has_state = state & mask(rows.column("accumulator").is_valid())
         return cls(is_state, has_state, record & has_value, begins)
 
     def filled(self, column: pa.Array, stored: pa.Array, asks: Mask) -> pa.Array:
@@ -133,7 +132,3 @@ class _PreviousValues:
         if not is_filled.any():
             return column
         return pc.if_else(self.is_state, stored, column).take(pa.array(np.where(is_filled, last, rows)))
-
-
-def _mask(values: pa.BooleanArray) -> Mask:
-    return np.asarray(pc.fill_null(values, False))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidegate.errors import ConditionFailed, RecordFailed, UserFunctionFailed
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.json_text import json_texts
-from tidegate.kernel.rows import QUARANTINED, REMOVED, TRACE, fill
+from tidegate.kernel.rows import QUARANTINED, REMOVED, TRACE, fill, with_column
 from tidegate.kernel.stage import Stage
 from tidegate.kernel.tables import made_by_tables
 from tidegate.kernel.windows import Span
@@ -195,9 +195,8 @@ def with_reasons(rows: pa.RecordBatch, reasons: Sequence[str]) -> pa.RecordBatch
         rows: Records with `input`.
         reasons: One per row.
     """
-    place = rows.schema.get_field_index("input")
     inputs = inputs_with_reasons(rows.column("input"), pa.array(reasons, pa.string()))
-    return rows.set_column(place, rows.schema.field(place), inputs)
+    return with_column(rows, "input", inputs)
 
 
 def inputs_with_reasons(inputs: pa.StructArray, reasons: pa.StringArray) -> pa.StructArray:

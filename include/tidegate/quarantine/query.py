@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tidegate.app.root import App, batch_named, needed_by
 from tidegate.errors import SettingsInvalid
+from tidegate.kernel.rows import with_column
 from tidegate.ledger import Stream
 from tidegate.quarantine.database import DuckDatabase, open_database
 from tidegate.quarantine.resolved import RESOLUTION, Decision, ResolvedRecords, Status
@@ -98,8 +99,7 @@ def _cut(rows: pa.Table, max_bytes: int | None) -> pa.Table:
     if max_bytes is None:
         return rows
     for name in ("key", "value"):
-        place = rows.schema.get_field_index(name)
-        rows = rows.set_column(place, rows.schema.field(place), pc.binary_slice(rows[name], 0, max_bytes))
+        rows = with_column(rows, name, pc.binary_slice(rows[name], 0, max_bytes))
     return rows
 
 

@@ -24,6 +24,7 @@ from tidegate.kafka.mirrored import (
     place_at,
     shared_around,
 )
+from tidegate.kernel.rows import with_column
 from tidegate.ledger import Head, LeasedLedger, OffsetRange
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
@@ -194,8 +195,7 @@ def lower_positions(rows: pa.Table, offsets: Mapping[tuple[str, int], int]) -> p
     # `deduplicate: offset` drops what is at or before the position of the key's row.
     last = pa.array([offsets[place] - 1 if place in offsets else None for place in places], pa.int64())
     is_ahead = pc.fill_null(pc.greater(rows["offset"], last), False)
-    at = rows.schema.get_field_index("offset")
-    return rows.set_column(at, rows.schema.field(at), last).filter(is_ahead)
+    return with_column(rows, "offset", last).filter(is_ahead)
 
 
 def _moved_topics(situation: Situation, head: Head) -> list[MovedTopic]:

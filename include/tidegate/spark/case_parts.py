@@ -18,10 +18,11 @@ from tidegate.errors import TidegateError
 from tidegate.formats import FrameDecoder, Records
 from tidegate.formats.records import PART
 from tidegate.kernel.json_text import json_texts
+from tidegate.kernel.keys import GREATEST_HASH
 from tidegate.kernel.repeats import Repeats
 from tidegate.model.sources import Sources
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, numbered_by_key, with_value
-from tidegate.spark.shuffle import GREATEST_HASH, Place, Times, times_before, value_column
+from tidegate.spark.shuffle import Place, Times, times_before, value_column
 from tidegate.spark.state import to_kernel, to_stored
 from tidegate.spark.steps import record_layout
 from tidegate.storage.schema import entry_columns, newest_rows

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from tidegate import kernel
 from tidegate.errors import TidegateError
 from tidegate.kernel.repeats import has_hidden_values
+from tidegate.kernel.rows import with_column
 from tidegate.kernel.tables import topic_of
 from tidegate.ledger.records import OffsetRange, Plan, Stream
 from tidegate.model.pipeline import Pipeline
@@ -354,7 +355,7 @@ class CaseRun(Computation):
                 starts = times.now
                 if self._keeps_time:
                     before = times.advance(batch if arrivals is None else _within(arrivals, span))
-                    batch = batch if arrivals is not None else _with_time(batch, before)
+                    batch = batch if arrivals is not None else with_column(batch, "time", before)
                 if expected is not None and is_fed:
                     fed = self._expected_rows(pass_, expected, records.schema, step)
                     batch = _one_batch(pa.concat_tables([fed, pa.table(batch)]))
@@ -450,15 +451,7 @@ def _sides(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
 
 def _later(rows: pa.RecordBatch, turn: str, by: int) -> pa.RecordBatch:
     """Return the rows with their turns increased."""
-    place = rows.schema.get_field_index(turn)
-    return rows.set_column(
-        place, rows.schema.field(place), pc.add(rows.column(turn), pa.scalar(by, pa.int64()))
-    )
-
-
-def _with_time(rows: pa.RecordBatch, before: pa.Int64Array) -> pa.RecordBatch:
-    place = rows.schema.get_field_index("time")
-    return rows.set_column(place, rows.schema.field(place), before)
+    return with_column(rows, turn, pc.add(rows.column(turn), pa.scalar(by, pa.int64())))
 
 
 def _within(rows: pa.RecordBatch, span: Span, turn: str = "turn") -> pa.RecordBatch:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.errors import SettingsInvalid
+from tidegate.kernel.rows import with_column
 from tidegate.model.lookup import Lookup
 from tidegate.spark.shuffle import value_column
 from tidegate.yaml.cases import LookupRows
@@ -86,10 +87,8 @@ def moved(rows: pa.Table, by: int) -> pa.Table:
     names = [field.name for field in value.type]
     parts = [frame if name == "frame" else pc.struct_field(value, name) for name in names]
     changed = pa.StructArray.from_arrays(parts, names, mask=value.is_null())
-    turn = pc.add(rows["turn"], pa.scalar(by, pa.int64()))
-    for name, column in (("turn", turn), (value_column(0), changed)):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
-    return rows
+    rows = with_column(rows, "turn", pc.add(rows["turn"], pa.scalar(by, pa.int64())))
+    return with_column(rows, value_column(0), changed)
 
 
 def _replaced(struct: pa.StructArray, name: str, by: int) -> pa.StructArray:

@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from tidegate.arrow import keep_pandas_out
+from tidegate.imports import keep_pandas_out
 
 _M_ARENA_MAX = -8  # of malloc.h
 

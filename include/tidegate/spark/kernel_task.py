@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from tidegate import kernel
 from tidegate.failpoints import failpoint
+from tidegate.kernel.ordering import starts
+from tidegate.kernel.rows import mask, with_column
 from tidegate.spark.shuffle import (
     TO,
     Report,
@@ -295,8 +297,7 @@ def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         if not rows.num_rows:
             continue
         keys = rows.column("key")
-        is_first = np.ones(rows.num_rows, bool)
-        is_first[1:] = pc.not_equal(keys.slice(1), keys.slice(0, rows.num_rows - 1)).to_numpy(False)
+        is_first = mask(starts(keys))
         # Batches cut the rows of a key anywhere: the numbers go on from the batch before.
         goes_on = keys[0].as_py() == last
         number = np.arange(rows.num_rows)
@@ -305,5 +306,4 @@ def numbered_by_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         if goes_on:
             ordinals[first == 0] += before
         last, before = keys[-1].as_py(), int(ordinals[-1]) + 1
-        place = rows.schema.get_field_index("ordinal")
-        yield rows.set_column(place, rows.schema.field(place), pa.array(ordinals, pa.int64()))
+        yield with_column(rows, "ordinal", ordinals)

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidegate.kernel.rows import with_column
 from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.frames import forwarded_schema
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, Output, PassTask
@@ -97,7 +98,7 @@ class Clock:
         before, self.times[place] = times_before(rows.column("__timestamp"), usable, self.times[place])
         turns = np.arange(self._turn, self._turn + rows.num_rows) + 1
         self._turn += rows.num_rows
-        return _with(_with(rows, "__turn", turns), "__time", before)
+        return with_column(with_column(rows, "__turn", turns), "__time", before)
 
 
 def by_place(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -112,11 +113,6 @@ def by_place(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for start, end in itertools.pairwise(starts):
         if end > start:
             yield rows.slice(start, end - start)
-
-
-def _with(rows: pa.RecordBatch, name: str, numbers: object) -> pa.RecordBatch:
-    place = rows.schema.get_field_index(name)
-    return rows.set_column(place, rows.schema.field(place), pa.array(numbers, pa.int64()))
 
 
 @dataclass(frozen=True)

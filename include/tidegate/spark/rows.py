@@ -13,10 +13,11 @@ from pyspark.sql.types import DataType, StructType
 
 from tidegate import formats, kernel
 from tidegate.formats.records import REMOVED
+from tidegate.kernel.keys import LEAST_HASH
 from tidegate.model.conversions import guarded
 from tidegate.spark.guard import Guard, nullable
 from tidegate.spark.semantics import require_functions_of_records
-from tidegate.spark.shuffle import LEAST_HASH, REPORT, TO, record_column, value_column
+from tidegate.spark.shuffle import REPORT, TO, record_column, value_column
 from tidegate.spark.source import spark_types
 from tidegate.spark.source_rows import Shape
 from tidegate.spark.steps import KernelPass, is_removed, to_json

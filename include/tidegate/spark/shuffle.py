@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidegate.kernel.keys import LEAST_HASH
 from tidegate.storage.manifest import DataFile
 
-LEAST_HASH, GREATEST_HASH = -(2**63), 2**63 - 1
 REPORT, TO = "__report", "__to"
 """The columns that lead rows: the text of a report, null in all other rows; and where the row goes. A report
 goes to the task of the next level with this number, any other row to the pass with this number.

@@ -95,7 +95,7 @@ def _lines(file: Path | None) -> list[str]:
 def _keys_in_topic(app: App, pipeline: str, topic: str | None) -> list[str]:
     if topic is None:
         return []
-    from tidegate.erasure.topic import keys_in_topic
+    from tidegate.erasure.plan import keys_in_topic
 
     return keys_in_topic(app, pipeline, topic)
 

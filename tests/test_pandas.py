@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-BEGIN = "import sys; from tidegate.arrow import keep_pandas_out; keep_pandas_out(); import pyarrow as pa;"
+BEGIN = "import sys; from tidegate.imports import keep_pandas_out; keep_pandas_out(); import pyarrow as pa;"
 
 
 @pytest.mark.process
@@ -33,7 +33,8 @@ def test_pandas_is_imported_only_on_request(program: str, printed: str) -> None:
 @pytest.mark.parametrize("before", ["", "import pyarrow;"], ids=["pyarrow comes later", "pyarrow is there"])
 def test_pandas_is_kept_out_without_pyarrow(before: str) -> None:
     program = (
-        f"import sys; {before} from tidegate.arrow import keep_pandas_out; there = 'pyarrow' in sys.modules;"
+        f"import sys; {before} from tidegate.imports import keep_pandas_out;"
+        "there = 'pyarrow' in sys.modules;"
         "keep_pandas_out(); keep_pandas_out(); print(('pyarrow' in sys.modules) == there);"
         "import pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"
     )
@@ -43,7 +44,7 @@ def test_pandas_is_kept_out_without_pyarrow(before: str) -> None:
 
 def test_pyspark_asks_for_pandas_without_importing_it() -> None:
     program = (
-        "import sys; from tidegate.arrow import keep_pandas_out; keep_pandas_out();"
+        "import sys; from tidegate.imports import keep_pandas_out; keep_pandas_out();"
         "from pyspark.sql.pandas.functions import pandas_udf; from pyspark.util import PythonEvalType;"
         "from pyspark.sql.types import StructType;"
         "from pyspark.testing.utils import have_pandas;"
@@ -56,7 +57,7 @@ def test_pyspark_asks_for_pandas_without_importing_it() -> None:
 
 def test_spark_connect_imports_pandas_only_on_request() -> None:
     program = (
-        "import sys; from tidegate.arrow import keep_pandas_out; keep_pandas_out();"
+        "import sys; from tidegate.imports import keep_pandas_out; keep_pandas_out();"
         "from pyspark.sql.connect import session; from pyspark.sql.connect.client import core;"
         "print('pandas' in sys.modules);"
         "frame = session.pd.DataFrame({'n': [1]}); print(core.pd.DataFrame is type(frame));"
