@@ -85,8 +85,7 @@ def _goes_on(ledger: LedgerReader, stream: Stream, trigger: Trigger, noted: list
         return False  # what nothing was read of, such as behind an open transaction, is left to later runs
     until = trigger.until_offsets
     return any(
-        range_.is_cut and (until is None or range_.end < until.get((range_.topic, range_.partition), 0))
-        for range_ in plan.ranges
+        range_.is_cut and (until is None or range_.end < until.get(range_.place, 0)) for range_ in plan.ranges
     )
 
 

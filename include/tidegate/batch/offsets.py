@@ -96,7 +96,7 @@ def check_planned(plan: Plan, views: Sequence[TopicView]) -> None:
     """Raise an error unless the topics of the plan still have all of its records. Raises what `plan_ranges`
     raises.
     """
-    starts = {(range_.topic, range_.partition): range_.start for range_ in plan.ranges if range_.span}
+    starts = {range_.place: range_.start for range_ in plan.ranges if range_.span}
     # The head as the plan saw it; an empty range is left out, since it needs no record.
     planned = Head(plan.stream, plan.seq - 1, starts, plan.topic_ids)
     by_topic = {view.topic: view for view in views}
@@ -120,7 +120,7 @@ def limit_ends(ranges: Sequence[OffsetRange], ends: Ends) -> tuple[OffsetRange, 
 
     Example: with the end 7 for its partition, a range from 5 to 9 becomes 5 to 7.
     """
-    return tuple(range_.cut(ends.get((range_.topic, range_.partition), range_.start)) for range_ in ranges)
+    return tuple(range_.cut(ends.get(range_.place, range_.start)) for range_ in ranges)
 
 
 def limit_records(
@@ -264,7 +264,7 @@ def check_ends_are_there(plan: Plan, ends: EpochEnds) -> None:
     `ends` are the ends of the ranges' epochs. Raises LogTruncated.
     """
     for planned in plan.ranges:
-        at, epoch = (planned.topic, planned.partition), planned.end_epoch
+        at, epoch = planned.place, planned.end_epoch
         if epoch is not None and is_truncated(planned, ends):
             raise LogTruncated(
                 f"{_truncated(at, planned.end, epoch, ends[at])}; batch {plan.seq} is planned up to there",
@@ -274,14 +274,14 @@ def check_ends_are_there(plan: Plan, ends: EpochEnds) -> None:
 
 def is_truncated(planned: OffsetRange, ends: EpochEnds) -> bool:
     """Return whether the log of a range lacks its last record, the one that was there when it was planned."""
-    at, epoch = (planned.topic, planned.partition), planned.end_epoch
+    at, epoch = planned.place, planned.end_epoch
     return epoch is not None and at in ends and _is_lost(epoch, planned.end, ends[at])
 
 
 def planned_epochs(plan: Plan) -> dict[Partition, int]:
     """Return the epoch of the last record of each range that is not empty."""
     return {
-        (planned.topic, planned.partition): planned.end_epoch
+        planned.place: planned.end_epoch
         for planned in plan.ranges
         if planned.span and planned.end_epoch is not None
     }
@@ -311,11 +311,9 @@ def with_epochs(
     log: KafkaLog, views: Iterable[TopicView], ranges: Sequence[OffsetRange]
 ) -> tuple[OffsetRange, ...]:
     """Return the ranges with the leader epoch of the record before each end. Raises BrokerUnavailable."""
-    ends = {(planned.topic, planned.partition): planned.end for planned in ranges}
+    ends = {planned.place: planned.end for planned in ranges}
     epochs = log.epochs_before(views, ends)
-    return tuple(
-        replace(planned, end_epoch=epochs.get((planned.topic, planned.partition))) for planned in ranges
-    )
+    return tuple(replace(planned, end_epoch=epochs.get(planned.place)) for planned in ranges)
 
 
 def _is_lost(epoch: int, offset: int, now: EpochEnd) -> bool:

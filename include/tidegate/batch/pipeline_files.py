@@ -134,7 +134,7 @@ def _read_by(app: App, sender: Stream, head: Head, plan: Plan) -> tuple[OffsetRa
     A range begins anew in a partition that the stream has not read yet, and in any partition if another
     generation, which has no file any more, has gone on after this one.
     """
-    new = [part for part in plan.ranges if (part.topic, part.partition) not in head.offsets]
+    new = [part for part in plan.ranges if part.place not in head.offsets]
     parts = plan.ranges if sender.pipeline == plan.stream.pipeline else new
     if not any(part.span for part in parts):
         return ()
@@ -148,14 +148,14 @@ def _read_by(app: App, sender: Stream, head: Head, plan: Plan) -> tuple[OffsetRa
 def _overlap(sent: Head, plan: Plan, parts: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
     """Return what lies between the starts of some ranges and a head, in topics that are still the same."""
     ends = {
-        (part.topic, part.partition): sent.offsets.get((part.topic, part.partition), 0)
+        part.place: sent.offsets.get(part.place, 0)
         for part in parts
         if sent.topic_ids.get(part.topic) == plan.topic_ids.get(part.topic)
     }
     return tuple(
         OffsetRange(part.topic, part.partition, part.start, ends[part.topic, part.partition])
         for part in parts
-        if part.span and part.start < ends.get((part.topic, part.partition), 0)
+        if part.span and part.start < ends.get(part.place, 0)
     )
 
 

@@ -234,7 +234,7 @@ def _draft(
         spec_compiled=compile_pipeline(pipeline),
         drain=trigger.drain,
         lookups=pinned_lookups(app, pipeline, before.lookups if before is not None else {}),
-        clocks=head.clocks_of((range_.topic, range_.partition) for range_ in ranges),
+        clocks=head.clocks_of(range_.place for range_ in ranges),
         timestamps=_timestamp_bounds(app, head.stream, pipeline),
     )
     if trigger.repeats is not None:
@@ -335,7 +335,7 @@ def _check_direction(lease: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
 def _log_what_is_unusual(
     app: App, pipeline: Pipeline, head: Head, plan: Plan, source_view: _SourceView | None
 ) -> None:
-    added = [range_ for range_ in plan.ranges if (range_.topic, range_.partition) not in head.offsets]
+    added = [range_ for range_ in plan.ranges if range_.place not in head.offsets]
     if topics := new_topics(pipeline.sources, head, plan.ranges):
         logger.info("%s%s", plan.stream, _new_topics(topics))
     for range_ in added if head.seq else ():

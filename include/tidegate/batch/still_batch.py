@@ -45,7 +45,7 @@ def still_plan(head: Head, before: Plan, run_id: str) -> Plan:
         spec_text=before.spec_text,
         spec_compiled=before.spec_compiled,
         lookups=before.lookups,
-        clocks=head.clocks_of((planned.topic, planned.partition) for planned in ranges),
+        clocks=head.clocks_of(planned.place for planned in ranges),
         timestamps=before.timestamps,
     )
 

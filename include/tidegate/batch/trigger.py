@@ -55,7 +55,7 @@ class RepeatedBatch:
 
         Raises Halted if the generation is not where the repeated batch begins.
         """
-        starts = {(part.topic, part.partition): part.start for part in self.plan.ranges}
+        starts = {part.place: part.start for part in self.plan.ranges}
         if any(head.offsets.get(at, start) != start for at, start in starts.items()):
             raise Halted(
                 f"Batch {self.plan.seq} of {self.plan.stream} does not begin where {head.stream} is: records "

@@ -67,6 +67,11 @@ def report_object(report: inspect.BatchReport) -> dict[str, Any]:
     }
 
 
+def outcome_object(outcome: Outcome, report: inspect.BatchReport | None) -> dict[str, Any]:
+    """Return what a run did as JSON: a note, and the batch; `"batch": null` if there is none."""
+    return {"note": outcome.note} | ({"batch": None} if report is None else report_object(report))
+
+
 _FATES = {
     "used": "used",
     "removed": "removed by filter",

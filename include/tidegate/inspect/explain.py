@@ -118,7 +118,7 @@ def _plans_of(app: App, stream: Stream, offsets: OffsetRange) -> list[Plan]:
             if not plans:
                 raise _removed(stream, seq)
             break
-        ranges = [range_ for range_ in plan.ranges if _same_partition(range_, offsets)]
+        ranges = [range_ for range_ in plan.ranges if range_.place == offsets.place]
         covered += ranges
         if any(range_.start < offsets.end and offsets.start < range_.end for range_ in ranges):
             # The search runs backwards; the result is the oldest first.
@@ -138,10 +138,6 @@ def _removed(stream: Stream, seq: int) -> StateGivenUp:
         "TIDEGATE_TIME_TRAVEL says for how many days batches can be explained. What they sent is still "
         f"there: tidegate emissions {stream.pipeline} --batch {seq}.",
     )
-
-
-def _same_partition(left: OffsetRange, right: OffsetRange) -> bool:
-    return (left.topic, left.partition) == (right.topic, right.partition)
 
 
 def _outside(stream: Stream, offsets: OffsetRange, covered: Sequence[OffsetRange]) -> str:
@@ -207,8 +203,8 @@ def _explained(
 
 
 def _within(offsets: OffsetRange, event: TraceEvent) -> bool:
-    topic, partition, offset = event.source
-    return (topic, partition) == (offsets.topic, offsets.partition) and offsets.start <= offset < offsets.end
+    *place, offset = event.source
+    return tuple(place) == offsets.place and offsets.start <= offset < offsets.end
 
 
 def _changed(app: App, pipeline: Pipeline, stream: Stream, stage: str | None, key: str) -> tuple[int, ...]:

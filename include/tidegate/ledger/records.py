@@ -81,6 +81,11 @@ class OffsetRange:
         return replace(self, end=end, is_cut=True, interval_end=self.interval_end or self.end)
 
     @property
+    def place(self) -> tuple[str, int]:
+        """The topic-partition."""
+        return self.topic, self.partition
+
+    @property
     def span(self) -> int:
         """The number of offsets in the range. It can have fewer records: transaction markers and compaction
         use up offsets.
@@ -215,7 +220,7 @@ class Plan:
     @property
     def ends(self) -> dict[tuple[str, int], int]:
         """The next offset to read of each partition after this batch."""
-        return {(range_.topic, range_.partition): range_.end for range_ in self.ranges}
+        return {range_.place: range_.end for range_ in self.ranges}
 
     def epochs_after(self, head: Head) -> dict[tuple[str, int], int]:
         """Return the leader epochs of the records before the head's offsets, after this batch.
@@ -225,7 +230,7 @@ class Plan:
         """
         epochs = dict(head.epochs)
         for range_ in self.ranges:
-            partition = (range_.topic, range_.partition)
+            partition = range_.place
             is_new_topic = self.topic_ids.get(range_.topic) != head.topic_ids.get(range_.topic)
             if range_.span or is_new_topic:
                 # The old epoch belongs to an older record. No epoch is better than a wrong one, which looks
@@ -240,7 +245,7 @@ class Plan:
         """The partitions in which the batch leaves records of its interval unread. It applies no clock to
         them.
         """
-        return frozenset((range_.topic, range_.partition) for range_ in self.ranges if range_.is_cut)
+        return frozenset(range_.place for range_ in self.ranges if range_.is_cut)
 
     @property
     def interval_ends(self) -> dict[tuple[str, int], int] | None:
@@ -249,7 +254,7 @@ class Plan:
         """
         if any(range_.is_cut and range_.interval_end is None for range_ in self.ranges):
             return None
-        return {(range_.topic, range_.partition): range_.interval_end or range_.end for range_ in self.ranges}
+        return {range_.place: range_.interval_end or range_.end for range_ in self.ranges}
 
     @property
     def least_clock(self) -> int:

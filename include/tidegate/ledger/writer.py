@@ -289,7 +289,7 @@ class LeasedLedger(LedgerReader):
 
     def accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
         """Move the head past lost ranges, one per partition, and record the gap among the runs."""
-        ends = {(lost.topic, lost.partition): lost.end for lost in skipped}
+        ends = {lost.place: lost.end for lost in skipped}
         note = "accepted as lost: " + ", ".join(
             f"{lost.topic}[{lost.partition}] {lost.start}-{lost.end - 1}" for lost in skipped
         )

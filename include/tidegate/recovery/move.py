@@ -172,11 +172,11 @@ def _decide(situation: Situation, lease: LeasedLedger, head: Head, topics: list[
 def _at(
     planned: OffsetRange, offsets: Mapping[tuple[str, int], int], epochs: Mapping[tuple[str, int], int]
 ) -> OffsetRange:
-    place = (planned.topic, planned.partition)
-    if place not in offsets:
+    offset = offsets.get(planned.place)
+    if offset is None:
         return planned
     # start = end: the range reads nothing, and its end becomes the head's offset.
-    return replace(planned, start=offsets[place], end=offsets[place], end_epoch=epochs.get(place))
+    return replace(planned, start=offset, end=offset, end_epoch=epochs.get(planned.place))
 
 
 def lower_positions(rows: pa.Table, offsets: Mapping[tuple[str, int], int]) -> pa.Table:

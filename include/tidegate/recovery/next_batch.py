@@ -74,7 +74,7 @@ def _gaps(situation: Situation, head: Head, plan: Plan | None) -> list[OffsetRan
     """Return the offsets that the stream reads next and that Kafka does not have any more."""
     ranges = plan.ranges if plan else ()
     # The head's offsets win; a plan's start counts only for partitions that the head does not have.
-    next_offsets = {(planned.topic, planned.partition): planned.start for planned in ranges if planned.span}
+    next_offsets = {planned.place: planned.start for planned in ranges if planned.span}
     next_offsets.update(head.offsets)
     source_plan = plan or situation.ledger.plan(situation.stream, head.seq)
     if source_plan is None:

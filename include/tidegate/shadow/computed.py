@@ -169,7 +169,7 @@ def _planned(app: App, pipeline: Pipeline, bounds: Bounds, now_ms: int) -> Plan:
 
 
 def _begun(range_: OffsetRange, starts: Offsets) -> OffsetRange:
-    start = starts.get((range_.topic, range_.partition), range_.start)
+    start = starts.get(range_.place, range_.start)
     return replace(range_, start=min(start, range_.end))
 
 

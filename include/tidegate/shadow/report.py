@@ -147,7 +147,7 @@ def _types(rows: pa.Table, other: OtherTopic) -> tuple[pa.StructType, pa.StructT
 
 def _horizon(batch: ShadowBatch, bounds: Bounds, ours: Sequence[SentEmission], sent: SentRecords) -> Horizon:
     """Return what both jobs have read: by source positions if all records have one, else by timestamps."""
-    ranges = {(part.topic, part.partition): (part.start, part.end) for part in batch.plan.ranges}
+    ranges = {part.place: (part.start, part.end) for part in batch.plan.ranges}
     reached: dict[tuple[str, int], int] = {}
     for emission in sent.emissions if sent.all_placed else ():
         assert emission.source is not None, "all have one"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ def compact(pipelines: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
             streams, lambda stream: _maintained(app, stream, bool(requested), dry_run, progress)
         )
     if as_json:
-        print(json.dumps([_object(*result) for result in results]))
+        show([_object(*result) for result in results], True)
     else:
         title = "What would be done" if dry_run else ""
         show([_row(*result) for result in results], False, title, empty="No batch was planned yet.")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from uuid import uuid4
 
 import click
 
 from tidegate.cli.options import RunOptions, as_json, clock, force, pipeline_argument
-from tidegate.cli.output import out
+from tidegate.cli.output import out, show_object
 
 
 @click.command()
@@ -20,7 +19,7 @@ from tidegate.cli.output import out
 def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> None:
     """Emit everything that the stages of PIPELINE hold back, in a batch that reads nothing."""
     from tidegate.app import App
-    from tidegate.cli.batch import report_object, run_trigger, trigger_now
+    from tidegate.cli.batch import outcome_object, run_trigger, trigger_now
     from tidegate.quality.beside import CheckBeside
 
     app = App.from_environment()
@@ -33,8 +32,7 @@ def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> 
             break  # otherwise it was a batch that had been planned before, which must run first
     emissions = int(report.counts.get("emitted", 0)) if report else 0
     if as_json:
-        batch = report_object(report) if report else {"batch": None}
-        print(json.dumps({"note": outcome.note, "emitted": emissions} | batch))
+        show_object(outcome_object(outcome, report) | {"emitted": emissions})
     elif report is None:
         out.print(f"{outcome.note[0].upper()}{outcome.note[1:]}.")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidegate.cli.options import as_json, login_name, pipeline_argument
-from tidegate.cli.output import iso_instant, say, show, steps_shown
+from tidegate.cli.output import iso_instant, say, show, show_object, steps_shown
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -102,7 +101,7 @@ def _keys_in_topic(app: App, pipeline: str, topic: str | None) -> list[str]:
 
 def _print(planned: Sequence[PlannedErasure], done: Sequence[Erasure], as_json: bool) -> None:
     if as_json:
-        print(json.dumps({"plan": list(map(_plan_object, planned)), "done": list(map(_certificate, done))}))
+        show_object({"plan": list(map(_plan_object, planned)), "done": list(map(_certificate, done))})
         return
     for erasure in () if done else planned:
         say("\n".join(_described(erasure)))
@@ -157,7 +156,7 @@ def _list_certificates(app: App, pipeline: str, as_json: bool) -> None:
     streams += app.ledger.dropped_streams(pipeline)
     erasures = [erasure for stream in streams for erasure in app.ledger.erasures(stream)]
     if as_json:
-        print(json.dumps([_certificate(erasure) for erasure in erasures]))
+        show(list(map(_certificate, erasures)), True)
         return
     rows = [
         {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +60,7 @@ def explain(
             stage,
         )
     if as_json:
-        print(json.dumps([_as_object(explanation) for explanation in explanations], ensure_ascii=False))
+        show([_as_object(explanation) for explanation in explanations], True)
         return
     for explanation in explanations:
         _show(explanation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -11,7 +10,7 @@ import click
 
 from tidegate.cli.new_generation import new, restate
 from tidegate.cli.options import as_json, pipeline_names
-from tidegate.cli.output import out, show
+from tidegate.cli.output import out, show, show_object
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -91,7 +90,7 @@ def diff(pipeline: str, number: int, against: int | None, examples: int, as_json
         require_generation(app, stream)
     comparison = compare_generations(app, old, new)
     if as_json:
-        print(json.dumps(_difference(comparison, examples), ensure_ascii=False))
+        show_object(_difference(comparison, examples))
         return
     title = f"{comparison.sides}: what both have read"
     show([_summary(sink) for sink in comparison.sinks], False, title)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from tidegate.cli.options import as_json
-from tidegate.cli.output import out
+from tidegate.cli.output import out, show_object
 
 
 @click.command()
@@ -22,7 +20,7 @@ def migrate(as_json: bool) -> None:
 
     before, after = migrate_database(Settings.from_environment().ledger)
     if as_json:
-        print(json.dumps({"before": before, "after": after}))
+        show_object({"before": before, "after": after})
     elif before == after:
         out.print(f"The ledger has schema {after} already; nothing was done.")
     elif before is None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tidegate.cli.options import RunOptions, as_json, from_start, pipeline_argument, until
-from tidegate.cli.output import out, show, warn
+from tidegate.cli.output import out, show, show_object, warn
 
 if TYPE_CHECKING:
     from tidegate.inspect.read import StateEstimate
@@ -45,7 +44,7 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
     reading = reading_of(planned).described
     if as_json:
         state = {"state": [vars(estimate_) for estimate_ in states]} if estimate else {}
-        print(json.dumps({"ranges": rows, "new_topics": topics, "reading": reading} | state))
+        show_object({"ranges": rows, "new_topics": topics, "reading": reading} | state)
         return
     what = f"Batch {head.seq + 1} of {head.stream} would read {next_plan.span} offsets"
     if waiting:

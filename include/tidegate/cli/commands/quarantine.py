@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
@@ -24,7 +23,7 @@ from tidegate.cli.options import (
     open_stream,
     pipeline_argument,
 )
-from tidegate.cli.output import say, show, show_cut, show_lines
+from tidegate.cli.output import say, show, show_cut, show_lines, show_object
 from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ def replay(
     Correct a field, for example: --set "json_merge_patch(value, {'id': CAST(value->>'id' AS BIGINT)})".
     """
     from tidegate.app import App, stream_of
-    from tidegate.cli.batch import report_object, run_trigger, trigger_now
+    from tidegate.cli.batch import outcome_object, run_trigger, trigger_now
     from tidegate.quality.beside import CheckBeside
     from tidegate.quarantine import RecordEdit, ReplayedRecords
 
@@ -280,7 +279,7 @@ def replay(
         if report is None or report.plan.run_id == run_id:
             break
     if as_json:
-        print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
+        show_object(outcome_object(outcome, report))
         return
     note = f"{outcome.note[0].upper()}{outcome.note[1:]}"
     if report is None:
@@ -318,7 +317,7 @@ def discard(
     request = ResolutionRequest(rows, by or login_name(), why, file is not None)
     number, skipped = discard_records(app, stream, request)
     if as_json:
-        print(json.dumps({"discarded": number, "resolved_before": skipped.resolved}))
+        show_object({"discarded": number, "resolved_before": skipped.resolved})
     else:
         say(f"{number} records of {stream} are discarded{skipped}.")
 

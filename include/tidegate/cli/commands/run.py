@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ from uuid import uuid4
 import click
 
 from tidegate.cli.options import RunOptions, as_json, clock, force, from_start, pipeline_argument, until
-from tidegate.cli.output import out, show
+from tidegate.cli.output import out, show, show_object
 from tidegate.garbage import not_collected
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
 
         with not_collected():  # modules are never garbage
             from tidegate.app import App  # these take as long as the rest of a small batch
-            from tidegate.cli.batch import report_object, report_rows, run_trigger, trigger_now
+            from tidegate.cli.batch import outcome_object, report_rows, run_trigger, trigger_now
 
             from tidegate import frozen  # noqa: F401  # isort: skip
 
@@ -49,7 +48,7 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
         trigger = trigger_now(run_options.run_id or f"cli__{uuid4().hex[:12]}", run_options)
         outcome, report = run_trigger(app, app.pipeline(pipeline), trigger, quality, jvm, quiet=as_json)
     if as_json:
-        print(json.dumps({"note": outcome.note} | (report_object(report) if report else {"batch": None})))
+        show_object(outcome_object(outcome, report))
     elif report is None:
         out.print(outcome.note)
     else:
