@@ -10,7 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from tests.batch.committed import Committed
-from tidegate.storage.datafile import ROW_GROUP_ROWS
+from tidegate.app import App
+from tidegate.ledger import Stream
+from tidegate.storage.datafile import ROW_GROUP_ROWS, read_files
 from tidegate.storage.quarantine_files import QUARANTINE
 
 REASONS = (
@@ -69,3 +71,11 @@ class Quarantined(Committed):
         self.commit(seq, {"second": [("a", seq)]})
         table = pa.table(columns, schema=QUARANTINE)
         self.add_file(seq, "quarantine", "", table)
+
+
+def stored_quarantine(app: App, stream: Stream) -> list[dict[str, Any]]:
+    """The quarantined records of all batches, by position, whatever the ledger says of them."""
+    store, rows = app.lake(stream).store, list[dict[str, Any]]()
+    for _, manifest in app.ledger.committed(stream):
+        rows += read_files(store, app.manifest(stream, manifest).files_of("quarantine")).to_pylist()
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 
 from tests.batch.aged import STAGE, Aged
 from tests.sinks.iceberg import lakehouse
-from tests.storage.tables_for_tests import duck, opened, scan, values_of
+from tests.storage.tables_for_tests import duck, newest_rows_sql, opened, scan, values_of
 from tests.storage.tables_for_tests import shared_table as delta_table
 from tidegate import failpoints, maintenance
 from tidegate.app import App
@@ -39,7 +39,7 @@ from tidegate.ledger import LedgerReader, ManifestRef, Stream
 from tidegate.storage import attempt_name
 from tidegate.storage.delta_tables import SharedDeltaTable
 from tidegate.storage.manifest import Kind
-from tidegate.storage.tables import SharedTable, newest_rows_sql
+from tidegate.storage.tables import SharedTable
 
 SharedRows = list[tuple[Any, ...]]
 

@@ -9,11 +9,18 @@ import pytest
 from click.testing import CliRunner
 
 from tests.storage.files_for_tests import row
-from tests.storage.tables_for_tests import catch_up, change_of, duck, scan, shared_table, written
+from tests.storage.tables_for_tests import (
+    catch_up,
+    change_of,
+    duck,
+    newest_rows_sql,
+    scan,
+    shared_table,
+    written,
+)
 from tidegate.cli import cli
 from tidegate.sinks.sql.layout import Target
 from tidegate.storage.store import Store
-from tidegate.storage.tables import newest_rows_sql
 from tidegate.yaml.grammar import EXAMPLES
 from tidegate.yaml.load import parse_case_pipeline, parse_pipeline
 from tidegate.yaml.tree import read

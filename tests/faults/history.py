@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from tests.faults.databases import Databases
 from tests.faults.fault import PLAIN
+from tests.quarantines import stored_quarantine
 from tidegate import inspect, quarantine
 from tidegate.app import App, stream_of
 from tidegate.batch import Trigger
@@ -290,7 +291,7 @@ class Scene:
             "state": {
                 stage: inspect.read_state(app, stream, stage=stage).to_pylist() for stage in self.stages
             },
-            "quarantine": inspect.read_quarantine(app, stream).to_pylist(),
+            "quarantine": stored_quarantine(app, stream),
             "resolutions": [
                 (made.number, made.seq, made.first_batch, made.manifest.file_rows, made.reason)
                 for made in app.ledger.resolutions(stream)

@@ -28,6 +28,7 @@ from tests.storage.tables_for_tests import (
     batch,
     catch_up,
     change_of,
+    newest_rows_sql,
     put_several_rows_of_an_entry,
     put_wider_rows,
     written,
@@ -37,7 +38,7 @@ from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.iceberg.tables import IcebergFormat
 from tidegate.storage.schema import STATE_COLUMNS
 from tidegate.storage.store import Store
-from tidegate.storage.tables import SharedTable, TableChange, newest_rows_sql
+from tidegate.storage.tables import SharedTable, TableChange
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -22,6 +22,7 @@ from tests.storage.tables_for_tests import (
     batch,
     catch_up,
     change_of,
+    newest_rows_sql,
     put_several_rows_of_an_entry,
     put_wider_rows,
     written,
@@ -35,7 +36,7 @@ from tidegate.settings import Settings
 from tidegate.storage.delta_tables import DeltaFormat
 from tidegate.storage.schema import STATE_COLUMNS
 from tidegate.storage.store import Store
-from tidegate.storage.tables import SharedTable, TableChange, newest_rows_sql
+from tidegate.storage.tables import SharedTable, TableChange
 
 NAME = "availability_g1.s_state"
 

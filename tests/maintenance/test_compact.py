@@ -12,14 +12,13 @@ import pyarrow as pa
 import pytest
 
 import yaml
-from tests.storage.tables_for_tests import duck, scan
+from tests.storage.tables_for_tests import duck, newest_rows_sql, scan
 from tests.world import NOW_MS, World, key_of
 from tidegate import inspect, maintenance
 from tidegate.app import stream_of
 from tidegate.app.tables import shared_table
 from tidegate.batch import Trigger, compute_batch, plan_batch, run_batch
 from tidegate.ledger import Stream
-from tidegate.storage.tables import newest_rows_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

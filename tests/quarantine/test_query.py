@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.quarantines import HEADERS, Quarantined, quarantined, random_rows
-from tidegate import inspect, quarantine
+from tests.quarantines import HEADERS, Quarantined, quarantined, random_rows, stored_quarantine
+from tidegate import quarantine
 from tidegate.errors import LakeDamaged, SettingsInvalid
 from tidegate.formats.decoded import Reason
 from tidegate.quarantine import QuarantineFilter
@@ -58,7 +58,7 @@ FILTERS = st.builds(
 
 def naive(world: Quarantined, where: QuarantineFilter) -> Rows:
     """Return all rows that pass, read at once; the newest batch first, then by position."""
-    rows = inspect.read_quarantine(world.app, world.stream).to_pylist()
+    rows = stored_quarantine(world.app, world.stream)
     passing = [row for row in rows if passes(row, where)]
     return sorted(passing, key=lambda row: (-row["seq"], row["topic"], row["partition"], row["offset"]))
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 import yaml
+from tests.quarantines import stored_quarantine
 from tests.world import NOW_MS, World
 from tidegate import inspect
 from tidegate.storage.delta import open_table, storage_options
@@ -54,7 +55,7 @@ def results_of(world: World, topics: tuple[str, ...]) -> Results:
             stage: inspect.read_state(world.app, world.stream, as_of=1, stage=stage).to_pylist()
             for stage in STAGES
         },
-        "quarantine": inspect.read_quarantine(world.app, world.stream).to_pylist(),
+        "quarantine": stored_quarantine(world.app, world.stream),
         "counts": [report.counts for report in reports if report is not None],
         "head": sorted(map(repr, world.app.ledger.head(world.stream).offsets.items())),
     }

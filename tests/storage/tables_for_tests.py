@@ -18,7 +18,7 @@ from tidegate.storage.datafile import RowWriter
 from tidegate.storage.delta_tables import SharedDeltaTable
 from tidegate.storage.layout import files_folder
 from tidegate.storage.manifest import DataFile
-from tidegate.storage.schema import STATE_COLUMNS
+from tidegate.storage.schema import LIVE, STATE_COLUMNS, UPDATED_SEQ, entry_columns
 from tidegate.storage.store import Store
 from tidegate.storage.tables import SharedTable, TableChange, TableVersion
 
@@ -181,3 +181,16 @@ def values_of(table: SharedDeltaTable, *columns: str) -> list[tuple[Any, ...]]:
     for other in (by_arrow, by_datafusion):
         assert sorted((tuple(stored.values()) for stored in other.to_pylist()), key=str) == rows
     return rows
+
+
+def newest_rows_sql(source: str, by_place: bool = False) -> str:
+    """Return a query for one row per live entry of a table of state.
+
+    `source` is the text after FROM. DuckDB, DataFusion and Trino accept the query; for Spark, replace the
+    quotes around names by backticks. `by_place`: in a bounded stage a key has an entry per topic-partition.
+
+    Example: `newest_rows_sql("delta_scan('/lake/orders/g1/orders/state')")`.
+    """
+    entry = ", ".join(f'"{name}"' for name in entry_columns(by_place))
+    age = f'row_number() OVER (PARTITION BY {entry} ORDER BY "{UPDATED_SEQ}" DESC)'
+    return f'SELECT * FROM (SELECT *, {age} AS age FROM {source}) AS aged WHERE age = 1 AND "{LIVE}"'

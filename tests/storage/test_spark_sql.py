@@ -28,6 +28,7 @@ from tests.storage.tables_for_tests import (
     batch,
     catch_up,
     change_of,
+    newest_rows_sql,
     put_several_rows_of_an_entry,
     put_widened_rows,
     put_wider_rows,
@@ -36,7 +37,6 @@ from tests.storage.tables_for_tests import (
 )
 from tidegate.storage.delta_tables import SharedDeltaTable
 from tidegate.storage.store import Store
-from tidegate.storage.tables import newest_rows_sql
 from tidegate_dev.jars import ensure_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -27,6 +27,7 @@ from tests.storage.tables_for_tests import (
     catch_up,
     change_of,
     duck,
+    newest_rows_sql,
     number,
     opened,
     put_several_rows_of_an_entry,
@@ -41,7 +42,7 @@ from tidegate.errors import LakeDamaged, LakeUnavailable, SchemaChanged
 from tidegate.storage.delta_tables import SharedDeltaTable, SharedDeltaVersion
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.store import Store
-from tidegate.storage.tables import TableChange, newest_rows_sql
+from tidegate.storage.tables import TableChange
 
 
 @pytest.fixture

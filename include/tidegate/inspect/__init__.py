@@ -27,7 +27,7 @@ from tidegate.inspect.overview import (
     stage_metrics,
     standing_metrics,
 )
-from tidegate.inspect.read import read_emissions, read_quarantine, read_state, stored_stages
+from tidegate.inspect.read import read_emissions, read_state, stored_stages
 from tidegate.inspect.streams import (
     CatalogEntry,
     Tried,
@@ -75,7 +75,6 @@ __all__ = [
     "overviews",
     "pipeline_graph",
     "read_emissions",
-    "read_quarantine",
     "read_state",
     "newest_emissions",
     "stored_stages",

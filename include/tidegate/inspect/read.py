@@ -1,5 +1,5 @@
-"""Read what batches have written: state, emissions and quarantine, as Arrow tables, and the erasures since;
-and estimate a stage's state.
+"""Read what batches have written, state and emissions, as Arrow tables, and the erasures since; and
+estimate a stage's state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage, stage_named
 from tidegate.storage import DataFile
 from tidegate.storage.datafile import joined, read_files
-from tidegate.storage.manifest import Kind
 from tidegate.storage.schema import HASH, ORDER
 from tidegate.storage.state import live_rows
 
@@ -112,7 +111,7 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
             f"The emissions of the stage {chosen.name} are not kept: no sink of {stream} gets them",
             f"Add a sink with `stage: {chosen.name}`; its next batches are kept.",
         )
-    rows = _committed_rows(app, stream, "outbox", chosen.name, seq)
+    rows = _emissions(app, stream, chosen.name, seq)
     if not rows.num_rows:
         return pa.table({})
     # Files are sorted by hash, which says nothing to a reader.
@@ -125,21 +124,6 @@ def stored_stages(app: App, stream: Stream) -> tuple[str, ...]:
     return planned[0].published_stages if planned is not None else ()
 
 
-def read_quarantine(app: App, stream: Stream, seq: int | None = None) -> pa.Table:
-    """Return the input that could not be used, with all columns, by position. Raises LakeDamaged,
-    LakeUnavailable.
-
-    Args:
-        app: The app.
-        stream: The stream.
-        seq: None for all batches.
-    """
-    rows = _committed_rows(app, stream, "quarantine", "", seq)
-    if not rows.num_rows:
-        return pa.table({})
-    return rows.sort_by([(name, "ascending") for name in ("topic", "partition", "offset")])
-
-
 def planned_stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline, Stage] | None:
     """Return a stage by its name (None: the last), as last planned; None before the first plan."""
     # Before the first commit the open plan, which is batch 1, already names the stages.
@@ -150,13 +134,13 @@ def planned_stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline,
     return pipeline, pipeline.stages[-1] if name is None else stage_named(pipeline.outlets, name, stream)
 
 
-def _committed_rows(app: App, stream: Stream, kind: Kind, stage: str, seq: int | None) -> pa.Table:
-    """Return what batch `seq` wrote; None: all batches."""
+def _emissions(app: App, stream: Stream, stage: str, seq: int | None) -> pa.Table:
+    """Return what batch `seq` emitted; None: all batches."""
     tables = []
     for committed_seq, manifest in app.ledger.committed(stream):
         if seq in (None, committed_seq):
             with needed_by(batch_named(stream, committed_seq)):
-                files = app.manifest(stream, manifest).files_of(kind, stage)
+                files = app.manifest(stream, manifest).files_of("outbox", stage)
                 tables.append(read_files(app.lake(stream).store, files))
     return joined(tables)
 

@@ -35,7 +35,6 @@ _NAMES = {
 }
 INTEGERS = ("INTEGER", "BIGINT")
 NUMBERS = (*INTEGERS, "DECIMAL", "DOUBLE")
-TIMES = ("DATE", "TIME", "TIMESTAMP")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic import ValidationInfo as Info
@@ -24,8 +24,6 @@ from tidegate.model.mistakes import did_you_mean, listed, mistake
 
 if TYPE_CHECKING:
     from tidegate.model.sources import TopicPattern
-
-Value = TypeVar("Value")
 
 
 @dataclass

@@ -27,7 +27,7 @@ import pyarrow as pa
 from tidegate.errors import LakeDamaged, SettingsInvalid
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Kind
-from tidegate.storage.schema import LIVE, SHARED_COLUMNS, STATE_COLUMNS, UPDATED_SEQ, entry_columns
+from tidegate.storage.schema import SHARED_COLUMNS, STATE_COLUMNS
 from tidegate.storage.store import Store
 
 FORMAT = "1"
@@ -232,16 +232,3 @@ class TableFormat(ABC):
         """Return the table of a stage's state, or of its outbox."""
         columns = STATE_COLUMNS if kind == "state" else SHARED_COLUMNS
         return self.table_in(lake.store, lake.table(kind, stage), columns)
-
-
-def newest_rows_sql(source: str, by_place: bool = False) -> str:
-    """Return a query for one row per live entry of a table of state.
-
-    `source` is the text after FROM. DuckDB, DataFusion and Trino accept the query; for Spark, replace the
-    quotes around names by backticks. `by_place`: in a bounded stage a key has an entry per topic-partition.
-
-    Example: `newest_rows_sql("delta_scan('/lake/orders/g1/orders/state')")`.
-    """
-    entry = ", ".join(f'"{name}"' for name in entry_columns(by_place))
-    age = f'row_number() OVER (PARTITION BY {entry} ORDER BY "{UPDATED_SEQ}" DESC)'
-    return f'SELECT * FROM (SELECT *, {age} AS age FROM {source}) AS aged WHERE age = 1 AND "{LIVE}"'

@@ -7,8 +7,8 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from tests.quarantines import stored_quarantine
 from tests.world import NOW_MS, World, key_of, stock_event
-from tidegate import inspect
 from tidegate.cli import cli
 from tidegate.errors import TimestampRefused
 from tidegate.kafka.topic_facts import AFTER, BEFORE
@@ -53,7 +53,7 @@ def test_future_emissions_are_quarantined_where_declared(world: World, now_ms: i
     world.stock(2, product=2, timestamp_ms=now_ms - HOUR_MS)
     world.run(clock_ms=now_ms)
     assert world.published() == {key_of(): [True], key_of(product=2): [True]}
-    (row,) = inspect.read_quarantine(world.app, world.stream).to_pylist()
+    (row,) = stored_quarantine(world.app, world.stream)
     assert (row["offset"], row["reason"], row["timestamp"]) == (1, "refused_timestamp", now_ms + 2 * HOUR_MS)
     counts = world.counts(1)
     assert (counts["emitted"], counts["emitted-refused-timestamp"], counts["emitted-too-large"]) == (3, 1, 0)

@@ -13,7 +13,6 @@ import pyarrow as pa
 from tidegate.formats.schemas import PinnedSchema, SchemaFault
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
-NAMED = ("record", "enum", "fixed")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _LOGICAL = {
