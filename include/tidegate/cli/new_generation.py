@@ -202,15 +202,9 @@ def _batch_at(app: App, stream: Stream, instant: datetime) -> int:
 
 def _begin(app: App, pipeline: str, origin: Stream, seq: int | None, as_json: bool) -> None:
     """Make a generation that begins empty, or with the state after a batch."""
-    from tidegate.app import stream_of
-    from tidegate.generations import begin_from, open_generation
+    from tidegate.generations import begin_from
 
-    loaded, path = app.pipeline(pipeline), path_of(app, pipeline)
-    if is_begun(app, stream_of(loaded)):
-        path, loaded = copied(app, path, loaded)
-    # it exists if an earlier call crashed before it had filled the generation
-    if stream_of(loaded) not in app.ledger.streams():
-        open_generation(app, loaded)
+    path, loaded = _opened(app, path_of(app, pipeline), app.pipeline(pipeline))
     if seq is not None:
         begin_from(app, loaded, origin, seq, f"new__{uuid4()}")
     if not path.exists():
@@ -226,6 +220,19 @@ def _begin(app: App, pipeline: str, origin: Stream, seq: int | None, as_json: bo
         "its DAG has the file's name.",
         markup=False,
     )
+
+
+def _opened(app: App, path: Path, loaded: Pipeline) -> tuple[Path, Pipeline]:
+    """Open the generation of a pipeline file, or of a copy of it if that one has batches. Return the file."""
+    from tidegate.app import stream_of
+    from tidegate.generations import open_generation
+
+    if is_begun(app, stream_of(loaded)):
+        path, loaded = copied(app, path, loaded)
+    # it exists if an earlier call crashed before it had filled the generation
+    if stream_of(loaded) not in app.ledger.streams():
+        open_generation(app, loaded)
+    return path, loaded
 
 
 def _work_rows(recomputation: Recomputation) -> list[dict[str, Any]]:
@@ -302,15 +309,12 @@ def _fill(
     from tidegate.app import stream_of
     from tidegate.cli.master import own_session
     from tidegate.cli.output import steps_shown
-    from tidegate.generations import open_generation, repeat
+    from tidegate.generations import repeat
     from tidegate.quality.beside import CheckBeside
 
     path, loaded = file
     if number is None:
-        if is_begun(app, stream_of(loaded)):
-            path, loaded = copied(app, path, loaded)
-        if stream_of(loaded) not in app.ledger.streams():
-            open_generation(app, loaded)
+        path, loaded = _opened(app, path, loaded)
         if not as_json:
             out.print(f"If this is interrupted, continue with --generation {loaded.generation}.")
     spark = own_session(app, stream_of(loaded))

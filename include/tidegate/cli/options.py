@@ -43,6 +43,7 @@ limit = click.option("--limit", default=50, show_default=True, help="Rows to sho
 generation = click.option("--generation", type=int, help="Default: the one in the pipeline file.")
 batch = click.option("--batch", type=int, help="Only this batch.")
 stage = click.option("--stage", help="Default: the last.")
+by_whom = click.option("--by", metavar="NAME", help="Who decides it; default: your login.")
 
 
 @dataclass(frozen=True)

@@ -97,16 +97,15 @@ def show_object(document: Mapping[str, Any]) -> None:
     print(json.dumps(document, default=_plain, ensure_ascii=False))
 
 
-def show_cut(rows: Rows, cut: Collection[str], title: str, empty: str = "Nothing.") -> None:
+def show_cut(rows: Rows, cut: Collection[str], title: str) -> None:
     """Print rows as a table with one line each.
 
     Args:
         cut: The columns that share the width that the others leave.
         title: The line above the table.
-        empty: It is printed in place of a table without rows.
     """
     if not rows:
-        out.print(empty)
+        out.print("Nothing.")
         return
     from rich.table import Table
     from rich.text import Text

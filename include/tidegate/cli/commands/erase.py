@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.cli.options import as_json, login_name, pipeline_argument
+from tidegate.cli.options import as_json, by_whom, login_name, pipeline_argument
 from tidegate.cli.output import iso_instant, say, show, show_object, steps_shown
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ NOT_DONE = 4
 )
 @click.option("--stage", help="The stage that the keys are of; default: the first.")
 @click.option("--yes", is_flag=True, help="Do what is shown. The ledger records it.")
-@click.option("--by", metavar="NAME", help="Who decides it; default: your login.")
+@by_whom
 @click.option("--certificates", is_flag=True, help="List what was erased before, and do nothing.")
 @as_json
 def erase(

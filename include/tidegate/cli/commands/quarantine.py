@@ -15,6 +15,7 @@ import click
 from tidegate.cli.options import (
     RunOptions,
     as_json,
+    by_whom,
     epoch_ms,
     first_and_last,
     generation,
@@ -216,7 +217,6 @@ _FROM = click.option(
     metavar="FILE",
     help="The records of a file that `export` has written, and you have edited.",
 )
-_BY_WHOM = click.option("--by", metavar="NAME", help="Who decides it; default: your login.")
 
 
 @quarantine.command()
@@ -234,7 +234,7 @@ _BY_WHOM = click.option("--by", metavar="NAME", help="Who decides it; default: y
     metavar="SQL",
     help="A SQL expression over each record's `value` (JSON) and `key` (BLOB), which gives another key.",
 )
-@_BY_WHOM
+@by_whom
 @click.option("--because", "why", default="", metavar="TEXT", help="Why, for the history.")
 @as_json
 def replay(
@@ -295,7 +295,7 @@ def replay(
 @quarantine.command()
 @filtered
 @_FROM
-@_BY_WHOM
+@by_whom
 @click.option("--because", "why", required=True, metavar="TEXT", help="Why, for the history.")
 @as_json
 def discard(

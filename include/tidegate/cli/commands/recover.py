@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.cli.options import as_json, login_name, pipeline_argument
+from tidegate.cli.options import as_json, by_whom, login_name, pipeline_argument
 from tidegate.cli.output import say, show_object
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _progress(_context: click.Context, _parameter: click.Parameter, given: tuple
     "--old-connection", metavar="NAME", help="For move: the connection of the cluster that was read before."
 )
 @click.option("--yes", is_flag=True, help="Do what --choose shows. The ledger records it.")
-@click.option("--by", metavar="NAME", help="Who decides it; default: your login.")
+@by_whom
 @as_json
 def recover(
     pipeline: str,
