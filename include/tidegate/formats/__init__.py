@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from tidegate.formats.csv import Csv, CsvDecoder
 from tidegate.formats.debezium import DebeziumDecoder
-from tidegate.formats.decoded import Decoded, Decoder, Reason
+from tidegate.formats.decoded import Reason
 from tidegate.formats.frame import FrameDecoder
 from tidegate.formats.json import JsonDecoder
 from tidegate.formats.metadata import Header
 from tidegate.formats.records import (
     EMISSION,
     INPUT,
-    SOURCE_HEADER,
     RecordLayout,
     Records,
     SequenceParts,
@@ -20,7 +19,7 @@ from tidegate.formats.records import (
 from tidegate.formats.text import BytesDecoder, StringDecoder
 
 __all__ = [
-    "EMISSION", "INPUT", "SOURCE_HEADER", "BytesDecoder", "Csv", "CsvDecoder", "DebeziumDecoder",
-    "Decoded", "Decoder", "FrameDecoder", "Header", "JsonDecoder", "Reason", "RecordLayout", "Records",
+    "EMISSION", "INPUT", "BytesDecoder", "Csv", "CsvDecoder", "DebeziumDecoder",
+    "FrameDecoder", "Header", "JsonDecoder", "Reason", "RecordLayout", "Records",
     "SequenceParts", "StringDecoder", "unpack_headers",
 ]  # fmt: skip

@@ -1,7 +1,6 @@
 """Run generations of a pipeline side by side: begin, compare, promote, roll back and drop them."""
 
 from tidegate.generations.compare import (
-    Difference,
     GenerationDifference,
     SinkDifference,
     compare_generations,
@@ -18,7 +17,6 @@ from tidegate.generations.lifecycle import (
 from tidegate.generations.promotion import (
     Approval,
     Promoted,
-    needs_approval,
     promote,
     replaced_stream,
     rollback,
@@ -27,8 +25,6 @@ from tidegate.generations.recompute import Recomputation, is_edited, plan_recomp
 from tidegate.generations.restate import RepeatedBatches, Restatement, plan_restatement, repeat
 from tidegate.generations.standing import (
     GenerationStanding,
-    NetEmissions,
-    PartitionProgress,
     PromotionPreview,
     bounded_difference,
     generation_standings,
@@ -37,11 +33,8 @@ from tidegate.generations.standing import (
 
 __all__ = [
     "Approval",
-    "Difference",
     "GenerationDifference",
     "GenerationStanding",
-    "NetEmissions",
-    "PartitionProgress",
     "Promoted",
     "PromotionPreview",
     "Recomputation",
@@ -54,7 +47,6 @@ __all__ = [
     "drop_generation",
     "generation_standings",
     "is_edited",
-    "needs_approval",
     "open_generation",
     "origin_of",
     "plan_recomputation",

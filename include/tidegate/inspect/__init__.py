@@ -12,10 +12,10 @@ from tidegate.inspect.check import (
     kept_states,
     requested_checks,
 )
-from tidegate.inspect.emissions import Emission, Emissions, newest_emissions
+from tidegate.inspect.emissions import Emissions, newest_emissions
 from tidegate.inspect.examine import check_sinks, damaged_files, sink_warnings
 from tidegate.inspect.graph import Graph, Node, NodeKind, pipeline_graph
-from tidegate.inspect.learn import Learned, learn_suite, write_suite
+from tidegate.inspect.learn import learn_suite, write_suite
 from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
 from tidegate.inspect.overview import (
     Lags,
@@ -30,19 +30,17 @@ from tidegate.inspect.overview import (
 from tidegate.inspect.read import read_emissions, read_state, stored_stages
 from tidegate.inspect.streams import (
     CatalogEntry,
-    Tried,
     catalog_entries,
     stream_condition,
     stream_conditions,
     troubled_streams,
 )
-from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, batch_report, lag
+from tidegate.ledger.report import BatchReport, HistoryEntry, batch_history, batch_report
 
 __all__ = [
     "BatchReport",
     "Bisection",
     "Checked",
-    "Learned",
     "learn_suite",
     "write_suite",
     "Checker",
@@ -52,7 +50,6 @@ __all__ = [
     "kept_states",
     "requested_checks",
     "CatalogEntry",
-    "Emission",
     "Emissions",
     "Graph",
     "HistoryEntry",
@@ -71,7 +68,6 @@ __all__ = [
     "check_sinks",
     "damaged_files",
     "details",
-    "lag",
     "overviews",
     "pipeline_graph",
     "read_emissions",
@@ -83,7 +79,6 @@ __all__ = [
     "standing_metrics",
     "stream_condition",
     "stream_conditions",
-    "Tried",
     "troubled_streams",
     "condition_metric",
 ]

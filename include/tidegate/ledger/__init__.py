@@ -2,7 +2,6 @@
 
 from tidegate.ledger.database import migrate_database
 from tidegate.ledger.facts import (
-    BatchFacts,
     Erasure,
     Expired,
     Failure,
@@ -43,7 +42,6 @@ from tidegate.ledger.writer import LEASE_SECONDS, LeasedLedger
 __all__ = [
     "LEASE_SECONDS",
     "Attempt",
-    "BatchFacts",
     "Charge",
     "Commit",
     "CommittedBatch",

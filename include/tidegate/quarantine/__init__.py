@@ -5,11 +5,8 @@ You can list, count and export the records, correct them, and replay or discard 
 
 from tidegate.quarantine.edit import RecordEdit
 from tidegate.quarantine.export import export_quarantine, exported, exported_objects, iter_exported
-from tidegate.quarantine.page import QuarantineSample, ReasonSummary, samples_of, summary_of
+from tidegate.quarantine.page import samples_of, summary_of
 from tidegate.quarantine.query import (
-    CountedBy,
-    QuarantineCount,
-    RecordEvent,
     count_by_status,
     count_quarantine,
     list_quarantine,
@@ -21,14 +18,9 @@ from tidegate.quarantine.resolved import Decision, Status, open_decisions
 from tidegate.quarantine.store import QuarantineFilter, iter_open, iter_quarantine
 
 __all__ = [
-    "CountedBy",
     "Decision",
-    "QuarantineCount",
     "QuarantineFilter",
-    "QuarantineSample",
-    "ReasonSummary",
     "RecordEdit",
-    "RecordEvent",
     "ReplayedRecords",
     "ResolutionRequest",
     "Status",

@@ -7,13 +7,12 @@ from tidegate.kernel.windows.hopping import Hopping
 from tidegate.kernel.windows.session import Session
 from tidegate.kernel.windows.sliding import Sliding
 from tidegate.kernel.windows.tumbling import Tumbling
-from tidegate.kernel.windows.window import MAX_WINDOWS, UNITS, Span, Window, parse_duration, write_duration
+from tidegate.kernel.windows.window import UNITS, Span, Window, parse_duration, write_duration
 
 WINDOWS: tuple[type[Window], ...] = (Tumbling, Hopping, Sliding, Cumulating, Session)
 """The kinds of windows. The first option of each names the kind in a file."""
 
 __all__ = (
-    "MAX_WINDOWS",
     "UNITS",
     "WINDOWS",
     "Cumulating",
