@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
@@ -328,40 +328,25 @@ def prepared_checks(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
     # Verdicts of earlier tries stay in the ledger, and each try has its own page.
     try_number = max((result.try_number for result in earlier), default=0) + 1
     for number, check in enumerate(pipeline.checks, start=1):
-        yield _prepared(app, plan, pipeline, attempt, (number, check), earlier, try_number)
-
-
-def _prepared(
-    app: App,
-    plan: Plan,
-    pipeline: Pipeline,
-    attempt: Attempt,
-    numbered: tuple[int, QualityCheck],
-    earlier: Sequence[QualityResult],
-    try_number: int,
-) -> PreparedCheck:
-    number, check = numbered
-    suite = checked_suite(check, app.settings.expectations, earlier)
-    target = target_of(pipeline, check)
-    parameters = {}
-    if any(spec.parameters for spec in suite.suite.expectations):
-        parameters = suite_parameters(app, plan, attempt, pipeline.checked_stage(check).name)
-    place = PagePlace(
-        app.settings.data_docs,
-        plan.stream.pipeline,
-        plan.stream.generation,
-        datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).date(),
-        plan.seq,
-        number,
-        try_number,
-    )
-    rows, facts = audited(app, plan, pipeline, check, attempt), None
-    needs = needs_of(asdict(spec) for spec in suite.suite.expectations)
-    if needs.is_any:
-        facts = stage_facts(app, plan, attempt, pipeline, pipeline.checked_stage(check), needs)
-    title = f"{check.suite} on {target}"
-    audit = Audit(title, suite.suite, rows, parameters, check.modules, facts, place)
-    return PreparedCheck(number, check, target, suite, audit, try_number)
+        suite = checked_suite(check, app.settings.expectations, earlier)
+        stage = pipeline.checked_stage(check)
+        parameters = suite_parameters(app, plan, attempt, stage.name, suite.suite)
+        place = PagePlace(
+            app.settings.data_docs,
+            plan.stream.pipeline,
+            plan.stream.generation,
+            datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).date(),
+            plan.seq,
+            number,
+            try_number,
+        )
+        rows = audited(app, plan, pipeline, check, attempt)
+        needs = needs_of(map(asdict, suite.suite.expectations))
+        facts = stage_facts(app, plan, attempt, pipeline, stage, needs)
+        target = target_of(pipeline, check)
+        title = f"{check.suite} on {target}"
+        audit = Audit(title, suite.suite, rows, parameters, check.modules, facts, place)
+        yield PreparedCheck(number, check, target, suite, audit, try_number)
 
 
 def target_of(pipeline: Pipeline, check: QualityCheck) -> str:

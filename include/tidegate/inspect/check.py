@@ -141,10 +141,7 @@ class Checker:
         plan, attempt = self._app.ledger.plan(self._stream, seq), self._app.ledger.attempt(self._stream, seq)
         if plan is None or attempt is None:
             return {}, None
-        parameters: Mapping[str, float] = {}
-        # Parameters are computed from earlier batches, which takes queries that most suites do not need.
-        if any(spec.parameters for spec in suite.expectations):
-            parameters = suite_parameters(self._app, plan, attempt, stage.name)
+        parameters = suite_parameters(self._app, plan, attempt, stage.name, suite)
         needs = needs_of(map(asdict, suite.expectations))
         return parameters, stage_facts(self._app, plan, attempt, pipeline, stage, needs)
 
