@@ -63,7 +63,7 @@ def test_snapshot_after_every_batch_changes_nothing(
 
 
 @examples(50)
-@given(cases(windows=[{"tumbling": "10ms"}, {"session": "10ms"}]), histories())
+@given(cases(windows=[{"tumbling": "12ms"}, {"session": "10ms"}]), histories())
 def test_of_windows_that_are_over_nothing_is_left(case: Case, batches: Sequence[Batch]) -> None:
     loop = Kernel(case, compacting=True)
     if outcome(loop, batches) != "full":
