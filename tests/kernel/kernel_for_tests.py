@@ -36,6 +36,14 @@ _TYPES = {
 _GIVEN = pa.struct([("reason", pa.string())])
 
 
+def records(*values: tuple[int | None, int], key: str = "a", start: int = 1) -> tuple[Record, ...]:
+    """Records of one key and partition: value, or None for a tombstone, and timestamp."""
+    return tuple(
+        Record(key, None if i is None else {"i": i}, "in", 0, offset, timestamp)
+        for offset, (i, timestamp) in enumerate(values, start)
+    )
+
+
 def value_type(settings: Settings, columns: str) -> pa.DataType:
     """The columns that the stage's reduce takes of a record."""
     written = re.split(r", *(?=\w+ )", columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,13 +27,6 @@ COUNTED = (
     "keys-in-several-partitions", "refused", "expired",
 )  # fmt: skip
 Out = TypeVar("Out", Emission, Refused)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _functions_of_the_tests_may_be_called() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIDEGATE_PYTHON_MODULES", "tests.kernel.model.equivalences")
-        yield
 
 
 def filled(runner: Model | Kernel, batches: Iterable[Batch], drained: bool = False) -> bool:

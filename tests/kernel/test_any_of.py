@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,14 +15,6 @@ from tests.kernel.model.strategies import Case, cases, histories
 from tests.kernel.test_against_model import assert_alike, filled
 from tests.model.files import made, refused
 from tidegate.kernel.strategies.any_of import AnyOf
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _functions_of_the_tests_may_be_called() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIDEGATE_PYTHON_MODULES", "tests.kernel.model.equivalences")
-        yield
-
 
 CHANGE = {"on": "change", "equal": {"within": {"i": 5}}}
 INTERVAL = {"on": "interval", "every": "50ms"}

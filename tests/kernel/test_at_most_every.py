@@ -6,22 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.kernel_for_tests import Kernel
-from tests.kernel.model import Batch, Record
+from tests.kernel.kernel_for_tests import Kernel, records
+from tests.kernel.model import Batch
 from tests.kernel.model.strategies import Case
 
 SPACED = {"on": "change", "at_most_every": "30ms", "clock": "run"}
 LATEST = {"name": "out", "reduce": "latest", "select": {"i": "i"}, "emit": SPACED}
 COUNTED = {"name": "out", "reduce": {"n": "count(*)"}, "emit": SPACED}
 Emitted = list[tuple[Any, int, str, int]]
-
-
-def records(*values: tuple[int | None, int], start: int = 1, key: str = "a") -> tuple[Record, ...]:
-    """Records of one key and partition: value, or None for a tombstone, and timestamp."""
-    return tuple(
-        Record(key, None if i is None else {"i": i}, "in", 0, offset, timestamp)
-        for offset, (i, timestamp) in enumerate(values, start)
-    )
 
 
 def run(*batches: Batch, stage: dict[str, Any] = LATEST, **emit: Any) -> Kernel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,13 +22,6 @@ from tidegate import errors, kernel
 OVER_FOR_GOOD = [window for window in WINDOWS if window is None or "session" not in window]
 """At the instant of its end a session is over, and yet a record is not late for it, which begins it anew."""
 ONE_PARTITION_PER_KEY = st.one_of(histories(True), histories(True, nulls=False))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def trusted() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIDEGATE_PYTHON_MODULES", "tests.kernel.model.equivalences")
-        yield
 
 
 class Telling(Kernel):

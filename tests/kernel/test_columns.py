@@ -106,14 +106,6 @@ HISTORIES = st.one_of(histories(), histories(True), histories(True, nulls=False)
 """They have late records, repetitions and state in them, and most also tombstones."""
 
 
-@examples(150)
-@given(within(), HISTORIES, FEEDING)
-def test_change_within_is_the_same_on_columns(
-    case: Case, batches: list[Batch], feeding: dict[str, Any]
-) -> None:
-    assert_both_ways_alike(case, batches, **feeding)
-
-
 @st.composite
 def living(draw: st.DrawFn) -> Case:
     """Values whose state expires, in the batch that has them, between two of them, or much later."""
@@ -121,14 +113,6 @@ def living(draw: st.DrawFn) -> Case:
     emit = {**case.stage["emit"], "clock": draw(CLOCKS)}
     ttl = draw(st.sampled_from([after, {"after": after, "emit": "deletion"}]))
     return replace(case, stage={**case.stage, "emit": emit, "ttl": ttl})
-
-
-@examples(150)
-@given(living(), HISTORIES, FEEDING)
-def test_state_that_expires_is_the_same_on_columns(
-    case: Case, batches: list[Batch], feeding: dict[str, Any]
-) -> None:
-    assert_both_ways_alike(case, batches, **feeding)
 
 
 AGGREGATES = ["count(*)", "count(x)", "sum(x)", "sum(i)", "min(i)", "max(i)", "count(s)", "max(x)", "last(s)"]
@@ -142,14 +126,6 @@ def aggregates(draw: st.DrawFn, emit: dict[str, Any], window: dict[str, str] | N
     reduce = {f"f{number}": function for number, function in enumerate(functions)}
     stage = {"name": "out", "reduce": reduce, "emit": emit}
     return Case(stage | ({"window": window} if window else {}))
-
-
-@examples(150)
-@given(aggregates({"on": "update"}), HISTORIES, FEEDING)
-def test_update_of_aggregates_is_the_same_on_columns(
-    case: Case, batches: list[Batch], feeding: dict[str, Any]
-) -> None:
-    assert_both_ways_alike(case, batches, **feeding)
 
 
 LIMITS = st.one_of(
@@ -174,30 +150,6 @@ def holding(draw: st.DrawFn, reduce: str, emits: st.SearchStrategy[dict[str, Any
     return Case({"name": "out", "reduce": reduce, "select": {"x": "x", "s": "s"}, "emit": emit})
 
 
-@examples(150)
-@given(holding("latest", LIMITS), HISTORIES, FEEDING)
-def test_time_limit_and_interval_columns_equal_rows(
-    case: Case, batches: list[Batch], feeding: dict[str, Any]
-) -> None:
-    assert_both_ways_alike(case, batches, **feeding)
-
-
-@examples(150)
-@given(st.sampled_from(["latest", "collect"]), st.data(), HISTORIES, FEEDING)
-def test_quiet_is_the_same_on_columns(
-    reduce: str, data: st.DataObject, batches: list[Batch], feeding: dict[str, Any]
-) -> None:
-    assert_both_ways_alike(data.draw(holding(reduce, SILENCES)), batches, **feeding)
-
-
-@examples(150)
-@given(holding("collect", THRESHOLDS), HISTORIES, FEEDING)
-def test_threshold_of_events_is_the_same_on_columns(
-    case: Case, batches: list[Batch], feeding: dict[str, Any]
-) -> None:
-    assert_both_ways_alike(case, batches, **feeding)
-
-
 TUMBLING = st.fixed_dictionaries(
     {"tumbling": st.sampled_from(["5ms", "20ms"])}, optional={"grace": st.sampled_from(["0ms", "7ms"])}
 )
@@ -209,12 +161,24 @@ def windowed(draw: st.DrawFn) -> Case:
     return draw(aggregates(emit, draw(TUMBLING)))
 
 
+ALIKE = {
+    "change within": within(),
+    "state that expires": living(),
+    "update of aggregates": aggregates({"on": "update"}),
+    "time limit and interval": holding("latest", LIMITS),
+    "quiet": holding("latest", SILENCES) | holding("collect", SILENCES),
+    "threshold of events": holding("collect", THRESHOLDS),
+    "window close of aggregates": windowed(),
+}
+
+
+@pytest.mark.parametrize("cases", ALIKE.values(), ids=ALIKE)
 @examples(150)
-@given(windowed(), HISTORIES, FEEDING)
-def test_window_close_of_aggregates_columns_equal_rows(
-    case: Case, batches: list[Batch], feeding: dict[str, Any]
+@given(st.data(), HISTORIES, FEEDING)
+def test_columns_equal_rows(
+    cases: st.SearchStrategy[Case], data: st.DataObject, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
-    assert_both_ways_alike(case, batches, **feeding)
+    assert_both_ways_alike(data.draw(cases), batches, **feeding)
 
 
 BOUNDS = st.sampled_from([1, 2, 3, 5])
@@ -303,20 +267,16 @@ def assert_both_ways_and_the_model_alike(case: Case, batches: Sequence[Batch], *
             assert_alike(columns, model, ordered=False)
 
 
-@examples(150)
-@given(bounded(), crowds() | HISTORIES, COMPACTED | FEEDING)
-def test_bounded_time_limit_columns_equal_rows(
-    case: Case, batches: list[Batch], feeding: dict[str, Any]
-) -> None:
-    assert_both_ways_and_the_model_alike(case, batches, **feeding)
+BOUNDED = {"time limit": bounded(), "window close": bounded_windows()}
 
 
+@pytest.mark.parametrize("cases", BOUNDED.values(), ids=BOUNDED)
 @examples(150)
-@given(bounded_windows(), crowds() | HISTORIES, COMPACTED | FEEDING)
-def test_bounded_window_close_columns_equal_rows(
-    case: Case, batches: list[Batch], feeding: dict[str, Any]
+@given(st.data(), crowds() | HISTORIES, COMPACTED | FEEDING)
+def test_columns_of_bounded_buffers_equal_rows(
+    cases: st.SearchStrategy[Case], data: st.DataObject, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
-    assert_both_ways_and_the_model_alike(case, batches, **feeding)
+    assert_both_ways_and_the_model_alike(data.draw(cases), batches, **feeding)
 
 
 @examples(75)

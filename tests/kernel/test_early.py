@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.kernel_for_tests import Kernel
-from tests.kernel.model import Batch, Record
+from tests.kernel.kernel_for_tests import Kernel, records
+from tests.kernel.model import Batch
 from tests.kernel.model.strategies import Case
 from tests.model.files import refused
 
@@ -16,14 +16,6 @@ MOST = {"name": "out", "window": WINDOW, "reduce": {"most": "max(i)"}}
 LATEST = {"name": "out", "window": WINDOW, "reduce": "latest", "select": {"i": "i"}}
 EVERY = {"early": {"every": "20ms"}, "clock": "run"}
 CHANGES = {"early": {"on": "change"}, "clock": "run"}
-
-
-def records(*values: tuple[int | None, int], start: int = 1, key: str = "a") -> tuple[Record, ...]:
-    """Records of one key and partition: value, or None for a tombstone, and timestamp."""
-    return tuple(
-        Record(key, None if i is None else {"i": i}, "in", 0, offset, timestamp)
-        for offset, (i, timestamp) in enumerate(values, start)
-    )
 
 
 def run(*batches: Batch, stage: dict[str, Any] = MOST, **emit: Any) -> Kernel:

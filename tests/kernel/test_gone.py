@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +20,6 @@ from tidegate import kernel
 
 DELETED = [Record("k", {"x": 1.0}, "in", 0, 1, 5, None, 0), Record("k", None, "in", 0, 2, 6, None, 0)]
 LATEST = {"name": "out", "reduce": "latest", "select": {"x": "x"}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _functions_of_the_tests_may_be_called() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIDEGATE_PYTHON_MODULES", "tests.kernel.model.equivalences")
-        yield
 
 
 def outcome(loop: Kernel, batches: Sequence[Batch], drained: bool = False) -> str:

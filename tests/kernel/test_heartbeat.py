@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.kernel.kernel_for_tests import Kernel
+from tests.kernel.kernel_for_tests import Kernel, records
 from tests.kernel.model import Batch, Record
 from tests.kernel.model.strategies import Case, cases, cut, histories, logs
 from tests.kernel.test_against_model import assert_alike, by_key, counted, filled
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _functions_of_the_tests_may_be_called() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIDEGATE_PYTHON_MODULES", "tests.kernel.model.equivalences")
-        yield
-
-
 HOURLY = {"on": "change", "heartbeat": "10ms", "clock": "run"}
 LATEST = {"name": "out", "reduce": "latest", "select": {"i": "i"}, "emit": HOURLY}
-
-
-def records(*values: tuple[int | None, int], key: str = "a", start: int = 1) -> tuple[Record, ...]:
-    """Records of one key and partition: value, or None for a tombstone, and timestamp."""
-    return tuple(
-        Record(key, None if i is None else {"i": i}, "in", 0, offset, timestamp)
-        for offset, (i, timestamp) in enumerate(values, start)
-    )
 
 
 def emitted(*batches: Batch, stage: dict[str, Any] = LATEST) -> list[tuple[Any, int, str, int]]:

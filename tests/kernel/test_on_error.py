@@ -208,27 +208,25 @@ def test_failing_timer_stops_with_key_and_window() -> None:
     assert "when the key 'k' in the window [0, 10] goes out, by window_close" in error.what
 
 
-EMITS = [
-    kernel.Update(),
-    kernel.Threshold(count=3),
-    kernel.TimeLimit(7),
-    kernel.Interval(10),
-    kernel.WindowClose(),
-]
+BOUND = kernel.Bound(max_bytes=150)
+EMITS = {
+    "Update": (kernel.Update(), None),
+    "Threshold": (kernel.Threshold(count=3), None),
+    "TimeLimit": (kernel.TimeLimit(7), None),
+    "bounded TimeLimit": (kernel.TimeLimit(7), BOUND),
+    "Interval": (kernel.Interval(10), None),
+    "WindowClose": (kernel.WindowClose(), None),
+}
 WINDOWS = [None, kernel.Tumbling(10, 5), kernel.Hopping(10, 5, 5), kernel.Session(4, 5)]
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=["none", "tumbling", "hopping", "session"])
-@pytest.mark.parametrize("emit", EMITS, ids=[type(emit).__name__ for emit in EMITS])
-@pytest.mark.parametrize("bounded", [False, True], ids=["unbounded", "bounded"])
+@pytest.mark.parametrize(("emit", "bound"), EMITS.values(), ids=EMITS)
 def test_records_that_are_set_aside_leave_no_trace(
-    emit: kernel.Emit, window: kernel.Window | None, bounded: bool
+    emit: kernel.Emit, bound: kernel.Bound | None, window: kernel.Window | None
 ) -> None:
     if window is None and isinstance(emit, kernel.WindowClose):
         pytest.skip("it needs a window")
-    bound = (
-        kernel.Bound(max_bytes=150) if bounded and emit.holds and isinstance(emit, kernel.TimeLimit) else None
-    )
     stage = kernel.Stage(SUMS, emit, window=window, bound=bound, on_error="quarantine")
     for seed in range(5):
         batches = _random_batches(random.Random(seed))

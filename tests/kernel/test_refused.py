@@ -16,7 +16,6 @@ from tests.kernel.model import Batch, Record
 from tests.kernel.model.expected import at_least, none_of, not_null
 from tests.kernel.model.strategies import Case, cases, cut, histories, logs
 from tests.kernel.test_against_model import (
-    _functions_of_the_tests_may_be_called,  # noqa: F401  # a fixture
     assert_alike,
     by_key,
     counted,

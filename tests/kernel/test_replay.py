@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,13 +19,6 @@ from tests.kernel.test_against_model import by_key, counted, filled
 from tidegate.formats.records import replayed_topic
 
 FAR = 1_000
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _functions_of_the_tests_may_be_called() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIDEGATE_PYTHON_MODULES", "tests.kernel.model.equivalences")
-        yield
 
 
 def parts(log: Sequence[Sequence[Record]], data: st.DataObject) -> list[list[Record]]:

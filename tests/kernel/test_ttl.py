@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.kernel.kernel_for_tests import Kernel
+from tests.kernel.kernel_for_tests import Kernel, records
 from tests.kernel.log_in_sql import GAPS, in_sql, log_of
 from tests.kernel.model import Batch, Record
 from tests.kernel.model.strategies import Case, cut, logs
@@ -20,14 +20,6 @@ from tests.kernel.test_against_model import by_key, counted, filled
 CHANGE: dict[str, Any] = {"name": "out", "reduce": "latest", "select": {"i": "i"}, "emit": {"on": "change"}}
 DELETING: dict[str, Any] = {"after": "10ms", "emit": "deletion"}
 LARGEST: dict[str, Any] = {"name": "out", "reduce": {"most": "max(i)"}, "emit": {"on": "change"}}
-
-
-def records(*values: tuple[int | None, int], key: str = "a", start: int = 1) -> tuple[Record, ...]:
-    """Records of one key and partition: value, or None for a tombstone, and timestamp."""
-    return tuple(
-        Record(key, None if i is None else {"i": i}, "in", 0, offset, timestamp)
-        for offset, (i, timestamp) in enumerate(values, start)
-    )
 
 
 def kernel_of(stage: dict[str, Any] = CHANGE, ttl: Any = DELETING, clock: str = "stream") -> Kernel:

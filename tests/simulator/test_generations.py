@@ -12,9 +12,10 @@ from unittest.mock import patch
 import pytest
 
 from tests.sampling import sampled
-from tests.simulator.app import here, simulated
+from tests.simulator.app import here
 from tests.simulator.generations import simulate
 from tests.simulator.ledger import Checks
+from tests.simulator.seeds import assert_bug_is_caught, assert_few_seeds_hold, assert_seeds_hold
 from tidegate.generations import net, promotion
 from tidegate.ledger import Charge
 
@@ -62,22 +63,12 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 @pytest.mark.heavy
 def test_fifteen_generation_seeds_hold() -> None:
-    with simulated():
-        results = [simulate(seed) for seed in FEW_SEEDS]
-    assert {result.seed: result.violation for result in results if result.violation} == {}
-    assert sum(result.counts["net promotions"] for result in results) > 1
+    assert_few_seeds_hold(simulate, FEW_SEEDS, "net promotions", more_than=1)
 
 
 @pytest.mark.long
 def test_many_seeds_hold_and_had_it_all() -> None:
-    seeds_with: Counter[str] = Counter()
-    with simulated():
-        for seed in MANY_SEEDS:
-            result = simulate(seed)
-            assert not result.violation, f"seed {seed}: {result.violation}"
-            seeds_with.update(name for name, number in result.counts.items() if number)
-    least = {name: number * len(MANY_SEEDS) // 1000 for name, number in PER_THOUSAND.items()}
-    assert {name: seeds_with[name] for name in least if seeds_with[name] < least[name]} == {}
+    assert_seeds_hold(simulate, MANY_SEEDS, PER_THOUSAND)
 
 
 SELDOM_SEEN = "two_promotions_may_have_one_number"
@@ -88,8 +79,4 @@ SELDOM_SEEN = "two_promotions_may_have_one_number"
 @pytest.mark.heavy
 @pytest.mark.parametrize("bug", sampled(BUGS, {*BUGS} - {SELDOM_SEEN}))
 def test_a_planted_bug_is_caught(bug: str) -> None:
-    with simulated(), BUGS[bug]():
-        caught = next((result for result in map(simulate, SEEDS_TO_CATCH_A_BUG) if result.violation), None)
-    assert caught is not None, f"{bug} was not caught"
-    assert not caught.violation.startswith(("TypeError", "AttributeError", "KeyError")), caught.violation
-    print(f"{bug} is caught at seed {caught.seed}: {caught.violation}")
+    assert_bug_is_caught(simulate, SEEDS_TO_CATCH_A_BUG, bug, BUGS[bug])

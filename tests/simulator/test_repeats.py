@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,9 +11,9 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.simulator.app import simulated
 from tests.simulator.compute import folded_state
 from tests.simulator.repeats import simulate
+from tests.simulator.seeds import assert_bug_is_caught, assert_few_seeds_hold, assert_seeds_hold
 from tidegate.batch.trigger import RepeatedBatch
 from tidegate.generations import lifecycle
 from tidegate.ledger import planned
@@ -53,30 +52,16 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 @pytest.mark.heavy
 def test_fifteen_repeat_seeds_hold() -> None:
-    with simulated():
-        results = [simulate(seed) for seed in FEW_SEEDS]
-    assert {result.seed: result.violation for result in results if result.violation} == {}
-    assert sum(result.counts["batches repeated"] for result in results) > 10
+    assert_few_seeds_hold(simulate, FEW_SEEDS, "batches repeated", more_than=10)
 
 
 @pytest.mark.heavy
 def test_many_seeds_hold_and_had_it_all() -> None:
-    seeds_with: Counter[str] = Counter()
-    with simulated():
-        for seed in MANY_SEEDS:
-            result = simulate(seed)
-            assert not result.violation, f"seed {seed}: {result.violation}"
-            seeds_with.update(name for name, number in result.counts.items() if number)
-    least = {name: number * len(MANY_SEEDS) // 1000 for name, number in PER_THOUSAND.items()}
-    assert {name: seeds_with[name] for name in least if seeds_with[name] < least[name]} == {}
+    assert_seeds_hold(simulate, MANY_SEEDS, PER_THOUSAND)
 
 
 @pytest.mark.sample(6, of="bugs in simulated worlds")
 @pytest.mark.heavy
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_caught(bug: str) -> None:
-    with simulated(), BUGS[bug]():
-        caught = next((result for result in map(simulate, SEEDS_TO_CATCH_A_BUG) if result.violation), None)
-    assert caught is not None, f"{bug} was not caught"
-    assert not caught.violation.startswith(("TypeError", "AttributeError", "KeyError")), caught.violation
-    print(f"{bug} is caught at seed {caught.seed}: {caught.violation}")
+    assert_bug_is_caught(simulate, SEEDS_TO_CATCH_A_BUG, bug, BUGS[bug])
