@@ -8,6 +8,7 @@ from tests.kernel.model.entry import Entry
 from tests.kernel.model.grammar import Settings, milliseconds
 from tests.kernel.model.records import Value
 from tests.kernel.model.values import Folded, fold, serialized
+from tests.kernel.model.windows import closes_at
 
 
 def natural_due(settings: Settings, entry: Entry) -> int | None:
@@ -27,10 +28,12 @@ def natural_due(settings: Settings, entry: Entry) -> int | None:
     if settings.on == "window_close":
         early: Mapping[str, str] = settings.emit.get("early", {})
         assert entry.window
-        # Quote: multiples from the window's start, by the stage's clock
-        return (
-            _next_multiple(since, entry.window[0], milliseconds(early["every"])) if "every" in early else None
-        )
+        if "every" not in early or settings.window is None:
+            return None
+        # Quote: multiples from the window's start, by the stage's clock; at the window's end + grace only the
+        # final value is emitted
+        due = _next_multiple(since, entry.window[0], milliseconds(early["every"]))
+        return due if due < closes_at(settings.window, entry.window) else None
     if after is None:
         return None
     if settings.emit.get("since") == "last_flush" and entry.last_flush is not None:
