@@ -1,6 +1,8 @@
 # Needs nothing but Python 3.10 or newer, with its venv module, and make.
 PYTHON ?= python3
 export TIDEGATE_HOME ?= $(CURDIR)/.tidegate
+# Without stored bytecode, each of the tests' processes compiles all modules and tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv/bin
 BOOTSTRAP := $(PYTHON) scripts/bootstrap.py

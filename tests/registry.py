@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.web import serving
 
 _SUBJECT, _VERSION, _SCHEMA, _CONFLICT, _INVALID = 40401, 40402, 40403, 409, 42201
 _PROMOTED = {"int": "long float double", "long": "float double", "float": "double"}
@@ -246,14 +247,8 @@ class RegistryServer(ThreadingHTTPServer):
 @contextmanager
 def running_registry(login: str = "", tls: ssl.SSLContext | None = None) -> Iterator[RegistryServer]:
     """A registry with nothing in it, until the end of the block."""
-    with RegistryServer(login, tls) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(RegistryServer(login, tls)) as server:
+        yield server
 
 
 def tls_of(files: Mapping[str, Path]) -> ssl.SSLContext:

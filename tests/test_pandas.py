@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 BEGIN = "import sys; from tidegate.imports import keep_pandas_out; keep_pandas_out(); import pyarrow as pa;"
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("program", "printed"),
     [

@@ -53,6 +53,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.process
 def test_time_of_an_ended_process_counts_once() -> None:
     command = [sys.executable, "-c", _HAVE_A_CHILD_BURN, "airflow standalone"]
     pipe = subprocess.PIPE

@@ -39,6 +39,7 @@ def test_a_pipeline_can_be_named_by_its_path(tmp_path: Path, monkeypatch: pytest
     assert _seems_to_have_suite(str(tmp_path / "shops.yaml"))
 
 
+@pytest.mark.process
 def test_slow_modules_are_imported_after_start() -> None:
     asked = "import sys, tidegate.cli.commands.run; print(*({'pyarrow', 'sqlalchemy'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)

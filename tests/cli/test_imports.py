@@ -43,6 +43,7 @@ def test_help_imports_none_of_them(arguments: tuple[str, ...]) -> None:
     assert imported(*arguments) == set()
 
 
+@pytest.mark.process
 def test_status_imports_only_ledger_and_tables(tmp_path: Path) -> None:
     imported("status", TIDEGATE_HOME=str(tmp_path))  # the first use makes the ledger, with Alembic
     assert imported("status", TIDEGATE_HOME=str(tmp_path)) == {"rich", "sqlalchemy"}
@@ -56,6 +57,7 @@ def test_status_of_a_batch_imports_kafka_client(world: World) -> None:
     assert imported("status", **world.environment) == {"kafka", "rich", "sqlalchemy"}
 
 
+@pytest.mark.process
 def test_validate_imports_only_the_grammar() -> None:
     assert imported("validate") <= {"numpy", "pyarrow", "pydantic", "rich", "sqlglot", "yaml"}
 
@@ -94,6 +96,7 @@ def test_no_command_imports_another_command() -> None:
         assert "tidegate.cli.commands." not in path.read_text(), path
 
 
+@pytest.mark.process
 def test_a_command_imports_only_its_own_module() -> None:
     program = (
         "import sys; from tidegate.cli import cli; cli.main(['plan', '--help'], standalone_mode=False);"

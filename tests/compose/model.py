@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ OURS = "tidegate:local"
 _VARIABLE = re.compile(r"\$\$|\$\{(?P<name>\w+)(?:(?P<operator>:[-?])(?P<argument>[^}]*))?\}")
 
 
+@cache
 def raw() -> dict[str, Any]:
-    """The file as it is, variables and all."""
+    """The file as it is, variables and all; no test changes it."""
     document: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
     return document
 

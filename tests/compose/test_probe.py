@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from tests.compose.model import interpolate, raw
+from tests.web import serving
 
 _ANSWER = {"status": "ALIVE", "triggerer": {"status": "healthy"}, "scheduler": {"status": "unhealthy"}}
 
@@ -28,13 +28,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), _Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(HTTPServer(("127.0.0.1", 0), _Handler)) as server:
+        yield f"127.0.0.1:{server.server_port}"
 
 
 def probe(address: str, expected: str) -> subprocess.CompletedProcess[str]:

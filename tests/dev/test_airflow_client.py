@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
+from tests.web import serving, url_of
 from tidegate.errors import SetupFailed
 from tidegate_dev import airflow_client
 from tidegate_dev.airflow_client import AirflowClient
@@ -47,10 +47,8 @@ class SlowAtFirst(BaseHTTPRequestHandler):
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[AirflowClient]:
     monkeypatch.setattr(airflow_client, "_ANSWER_S", ANSWER_S)
     monkeypatch.setattr(SlowAtFirst, "requests", [], raising=False)
-    with ThreadingHTTPServer(("127.0.0.1", 0), SlowAtFirst) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield AirflowClient(f"http://127.0.0.1:{server.server_port}", "admin", "secret")
-        server.shutdown()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), SlowAtFirst)) as server:
+        yield AirflowClient(url_of(server), "admin", "secret")
 
 
 def test_get_without_an_answer_is_repeated(client: AirflowClient) -> None:

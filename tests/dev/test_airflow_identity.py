@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any, cast
 
 import pytest
 
+from tests.web import serving
 from tidegate.errors import SetupFailed
 from tidegate_dev.airflow import AirflowStack
 from tidegate_dev.processes import Supervised
@@ -54,12 +54,10 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Any]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Answers)) as server:
         made_up = cast(Any, server)
         made_up.password, made_up.secret, made_up.sick = "word", "of another start", []
-        Thread(target=server.serve_forever, daemon=True).start()
         yield made_up
-        server.shutdown()
 
 
 @pytest.fixture

@@ -90,6 +90,7 @@ def test_a_failed_download_says_why_in_one_line(tmp_path: Path, monkeypatch: pyt
     )
 
 
+@pytest.mark.process
 def test_java_can_read_the_trust_store(tmp_path: Path) -> None:
     runtime = probe(find_java())
     assert runtime is not None

@@ -81,6 +81,7 @@ def test_nothing_is_left_after_an_exception(tmp_path: Path) -> None:
     assert not alive(members(tmp_path))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path, number: signal.Signals) -> None:
     program = (

@@ -62,6 +62,7 @@ def test_wheel_has_every_file_of_both_packages(wheel: zipfile.ZipFile) -> None:
     assert "tidegate_airflow/spark_jobs/compute.py" in files
 
 
+@pytest.mark.process
 def test_dev_wheel_has_local_stack_and_demo(dev_wheel: zipfile.ZipFile) -> None:
     files = files_of(DEV_FOLDERS)
     assert files == {name for name in dev_wheel.namelist() if ".dist-info/" not in name}

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import ClassVar
 
 import pytest
@@ -17,6 +16,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tests.certificates import Authority
 from tests.registry import RegistryServer, running_registry, tls_of
+from tests.web import serving, url_of
 from tidegate.errors import RegistryUnavailable, SchemaRefused, SchemaUnknown, SettingsInvalid
 from tidegate.formats.schemas import RecordSchema
 from tidegate.kafka.registry import SchemaRegistry
@@ -147,16 +147,12 @@ class _AnotherServer(BaseHTTPRequestHandler):
 )
 def test_another_web_server_differs_from_a_registry(status: int, body: bytes, why: str) -> None:
     handler = type("Handler", (_AnotherServer,), {"answer": (status, body)})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            url = f"http://127.0.0.1:{server.server_address[1]}"
-            with pytest.raises(SettingsInvalid, match=f"another web server.*{why}.*TIDEGATE_REGISTRY"):
-                SchemaRegistry(RegistryConfig.parse(url)).versions("a")
-            with pytest.raises(SettingsInvalid, match=f"another web server.*{why}|not that of a registry"):
-                SchemaRegistry(RegistryConfig.parse(url)).schema(1)
-        finally:
-            server.shutdown()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
+        url = url_of(server)
+        with pytest.raises(SettingsInvalid, match=f"another web server.*{why}.*TIDEGATE_REGISTRY"):
+            SchemaRegistry(RegistryConfig.parse(url)).versions("a")
+        with pytest.raises(SettingsInvalid, match=f"another web server.*{why}|not that of a registry"):
+            SchemaRegistry(RegistryConfig.parse(url)).schema(1)
 
 
 def test_asking_leaves_no_thread_behind(registry: SchemaRegistry) -> None:

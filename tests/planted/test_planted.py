@@ -26,6 +26,7 @@ def test_a_bug_fits_the_code(bug: Bug) -> None:
         assert all(re.search(rf"\b{name.partition('[')[0]}\b", text) for name in names)
 
 
+@pytest.mark.process
 def test_failing_fixture_is_no_catch(tmp_path: Path) -> None:
     text = "import pytest\n\n@pytest.fixture\ndef broken():\n    raise OSError\n\ndef test_it(broken): pass\n"
     (tmp_path / "test_it.py").write_text(text)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from gzip import decompress as gunzip
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -23,6 +22,7 @@ from tests.conftest import REPOSITORY
 from tests.faults.history import create_topics
 from tests.plugins.runs import CREATED, SUFFIX
 from tests.plugins.statsd import StatsD, listening
+from tests.web import serving
 from tidegate.errors import BrokerUnavailable, BufferFull, LedgerUnavailable
 from tidegate.ledger import OffsetRange
 from tidegate_dev.broker import KafkaBroker
@@ -222,8 +222,7 @@ def test_opentelemetry_gets_the_same_names_and_tags(tmp_path: Path) -> None:
         def log_message(self, *_: Any) -> None:
             """Nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Collector)) as server:
         settings = {
             "AIRFLOW_HOME": str(tmp_path),
             "AIRFLOW__METRICS__OTEL_ON": "True",
@@ -232,7 +231,6 @@ def test_opentelemetry_gets_the_same_names_and_tags(tmp_path: Path) -> None:
             "PYTHONPATH": str(REPOSITORY / "plugins"),
         }
         subprocess.run([sys.executable, "-c", SEND], env={**os.environ, **settings}, check=True, timeout=120)
-        server.shutdown()
     stream = {"pipeline": "visitors", "generation": "1"}
     assert points["airflow.tidegate.emitted.changed"] == (4.0, {**stream, "stage": "second"})
     failure = {**stream, "task": "compute", "error": "BufferFull"}

@@ -128,6 +128,7 @@ def test_session_has_no_functions_of_mllib(spark: SparkSession) -> None:
     assert "vector_to_array" not in names
 
 
+@pytest.mark.process
 def test_driver_imports_no_pyspark() -> None:
     asked = "import sys, tidegate.spark.driver; print(*({'pyspark', 'py4j'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)

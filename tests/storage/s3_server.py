@@ -14,6 +14,7 @@ from typing import Literal
 import pytest
 from localbucket import S3Handler
 
+from tests.web import serving, url_of
 from tidegate.storage import store as store_module
 
 BUCKET = "bucket"
@@ -109,26 +110,13 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
         def log_message(self, format: str, *args: object) -> None:
             """Silent."""
 
-    with _serving(Handler) as backend:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as backend:
         server = S3Server("", folder)
-        with _serving(_proxy(backend, server)) as port:
-            server.url = f"http://127.0.0.1:{port}"
+        handler = _proxy(backend.server_port, server)
+        with serving(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as proxy:
+            server.url = url_of(proxy)
             yield server
             server.ended.set()
-
-
-@contextmanager
-def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.socket.close()
 
 
 def _proxy(backend: int, server: S3Server) -> type[BaseHTTPRequestHandler]:

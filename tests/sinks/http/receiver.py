@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import ssl
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.web import serving
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "http.md"
 
@@ -69,15 +70,8 @@ class Endpoint:
 
     @contextmanager
     def running(self) -> Iterator[Endpoint]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
+        with closing(self._database), serving(self._server):
             yield self
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
-            self._database.close()
 
     def answer(self, handler: Any) -> None:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))

@@ -261,6 +261,7 @@ def test_kill_anywhere_sends_each_emission_once(committed: Committed, endpoint: 
     assert len({(key, body) for key, body, _ in endpoint.arrivals}) == REQUESTS, "a key has one content"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("point", ["http.send=kill_after@2", "ledger.set_sink_progress=kill@2"])
 def test_killed_process_sends_no_emission_twice(committed: Committed, endpoint: Endpoint, point: str) -> None:
     kill_publisher(committed, point)
