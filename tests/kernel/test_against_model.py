@@ -130,7 +130,7 @@ def test_expired_session_takes_no_record_of_another_partition() -> None:
     assert_alike(kernel, model, ordered=False)
 
 
-def test_only_the_final_result_is_emitted_at_the_close() -> None:
+def test_close_emits_the_final_result_only() -> None:
     """The first multiple of `every` after the record is the end of its window."""
     emit = {"on": "window_close", "early": {"every": "10ms"}, "clock": "stream"}
     window = {"tumbling": "20ms", "grace": "0ms"}

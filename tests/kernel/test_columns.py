@@ -175,7 +175,7 @@ ALIKE = {
 @pytest.mark.parametrize("cases", ALIKE.values(), ids=ALIKE)
 @examples(150)
 @given(st.data(), HISTORIES, FEEDING)
-def test_columns_equal_rows(
+def test_strategy_on_columns_equals_rows(
     cases: st.SearchStrategy[Case], data: st.DataObject, batches: list[Batch], feeding: dict[str, Any]
 ) -> None:
     assert_both_ways_alike(data.draw(cases), batches, **feeding)
