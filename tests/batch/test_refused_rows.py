@@ -145,6 +145,16 @@ def test_bound_of_quarantine_stops_refused_rows(tmp_path: Path) -> None:
     assert refusing.stored() == []
 
 
+def test_trial_ends_where_the_bound_stops_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = Refusing(tmp_path, f"{SINKS}quarantine: {{stop: {{count: 2}}}}")
+    plan = refusing.computed([(f"k{n}", 9) for n in range(50)])
+    with pytest.raises(QuarantineExceeded, match="refused_row 3, which is more"):
+        validate_batch(refusing.app, plan, "test")
+    monkeypatch.setenv("TIDEGATE_FAILPOINTS", "sql.trial=raise@1")
+    with pytest.raises(QuarantineExceeded, match="refused_row 3, which is more"):
+        validate_batch(refusing.app, plan, "test")
+
+
 def test_every_sink_tries_the_remaining_rows(tmp_path: Path) -> None:
     both = SINKS + "  - {kind: sql, table: odd, refused_row: quarantine}\n"
     refusing = Refusing(tmp_path, both)

@@ -20,7 +20,7 @@ from tidegate.app.root import App
 from tidegate.app.tables import check_columns
 from tidegate.failpoints import failpoint
 from tidegate.formats.decoded import Reason
-from tidegate.kernel.counts import REFUSED_ROW
+from tidegate.kernel.counts import REFUSED_ROW, refused_emissions
 from tidegate.ledger import Attempt, Plan
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.outbox import Outbox
@@ -28,7 +28,8 @@ from tidegate.sinks.port import OpenSink
 from tidegate.storage import DataFile
 from tidegate.storage.datafile import RowWriter, rewritten
 from tidegate.storage.manifest import manifest_of
-from tidegate.storage.quarantine_files import OUTBOX_COLUMNS, refused_emissions
+from tidegate.storage.quarantine_files import OUTBOX_COLUMNS
+from tidegate.storage.quarantine_files import refused_emissions as quarantine_rows
 
 
 def check_outboxes(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
@@ -46,7 +47,8 @@ def without_refused(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
     """Return the attempt with the emissions that sinks refuse in quarantine, and not in an outbox any more.
 
     No sink of a stage gets an emission that one of them refuses. The result is the same attempt if none is
-    refused; otherwise its files count only when the ledger has them.
+    refused; otherwise its files count only when the ledger has them. If more is in quarantine than `stop`
+    allows, others that are refused can still be in an outbox.
 
     Raises SinkRefused, SettingsInvalid, LakeDamaged, …Unavailable.
     """
@@ -56,13 +58,38 @@ def without_refused(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
     while True:
         before = attempt
         for sink in sinks:
+            most = _most_refused(plan, pipeline, attempt)
+            if most is not None and most < 0:
+                return attempt
             outbox = sink.outbox(plan, attempt)
-            refused = sink.refused(outbox) if outbox.emitted else {}
+            refused = sink.refused(outbox, most) if outbox.emitted else {}
             if refused:
                 attempt = _quarantined(app, outbox, attempt, refused)
         # Sinks are asked until all of them take what is left: other rows may be written now.
         if attempt is before:
             return attempt
+
+
+def came_in(attempt: Attempt) -> int:
+    """Return the number of records of a batch. `explode` makes several of one."""
+    counts = attempt.stage_counts("")
+    return int(counts.get("read", 0) + counts.get("exploded", 0))
+
+
+def in_quarantine(attempt: Attempt) -> int:
+    """Return the number of records and emissions of a batch that are in quarantine."""
+    counts = attempt.stage_counts("")
+    records = int(counts.get("quarantined", 0) + counts.get("late-quarantined", 0))
+    return records + sum(map(refused_emissions, attempt.counts.values()))
+
+
+def _most_refused(plan: Plan, pipeline: Pipeline, attempt: Attempt) -> int | None:
+    """Return how many more emissions may go into quarantine before the batch stops; None: any number."""
+    rule = pipeline.quarantine
+    if plan.replay is not None or rule is None or rule.stop is None:
+        return None
+    most = rule.stop.most(came_in(attempt))
+    return None if most is None else most - in_quarantine(attempt)
 
 
 def _sinks(app: App, plan: Plan, pipeline: Pipeline) -> Iterator[OpenSink[Any]]:
@@ -113,7 +140,7 @@ class _Sorter:
         is_refused = reasons.is_valid()
         reasons = pc.binary_join_element_wise(str(Reason.REFUSED_ROW), reasons.drop_null(), ": ")
         for emissions in rows.select(OUTBOX_COLUMNS).filter(is_refused).combine_chunks().to_batches():
-            self.quarantine.write(refused_emissions(emissions, reasons, self.seq))
+            self.quarantine.write(quarantine_rows(emissions, reasons, self.seq))
         return rows.filter(pc.invert(is_refused))
 
 

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App
-from tidegate.batch.outboxes import check_outboxes, without_refused
+from tidegate.batch.outboxes import came_in, check_outboxes, in_quarantine, without_refused
 from tidegate.batch.suites import CheckedSuite, checked_suite, stage_facts, suite_parameters
 from tidegate.errors import Halted, LateExceeded, Permanent, QualityFailed, QuarantineExceeded
 from tidegate.failpoints import failpoint
-from tidegate.kernel.counts import REFUSED_ROW, refused_emissions
+from tidegate.kernel.counts import REFUSED_ROW
 from tidegate.ledger import Attempt, LeasedLedger, Plan, QualityResult
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import COLUMNS, FIELDS, REASON, source_counts
@@ -190,20 +190,18 @@ def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
 def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
     """Return the records that the pipeline's rules bound. `why` has the reasons of quarantine, counted."""
     pipeline, counts = planned_pipeline(plan), attempt.stage_counts("")
-    # `explode` makes several records of one, and each can be refused or late by itself.
-    came_in = int(counts.get("read", 0) + counts.get("exploded", 0))
-    of_batch = f"of {came_in} records of batch {plan.seq} of {plan.stream}"
+    records = came_in(attempt)
+    of_batch = f"of {records} records of batch {plan.seq} of {plan.stream}"
     excesses = []
     if pipeline.quarantine is not None:
-        quarantined = int(counts.get("quarantined", 0) + counts.get("late-quarantined", 0))
-        quarantined += sum(map(refused_emissions, attempt.counts.values()))
+        quarantined = in_quarantine(attempt)
         finding = f"{quarantined} {of_batch} cannot be used: {why}"
         error: Permanent = QuarantineExceeded(
             f"{finding}, which is more than `quarantine.stop` allows",
             "Nothing was published. Correct the producer or the pipeline; or, to let it through, raise "
             "`quarantine.stop`.",
         )
-        excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, came_in, finding, error))
+        excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, records, finding, error))
     if pipeline.late is not None:
         late = int(counts.get("expired-window-record-drop", 0))
         is_dropped = not (counts.get("late-quarantined", 0) or counts.get("late-emitted", 0))
@@ -213,24 +211,24 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
             "Nothing was published. Correct the producer's timestamps; or raise `grace` (or `keep`) and "
             "`generation`; or, to let it through, raise `late.stop`.",
         )
-        excesses.append(_Excess(pipeline.late, LATE_ALERT, late, came_in, finding, error))
+        excesses.append(_Excess(pipeline.late, LATE_ALERT, late, records, finding, error))
     return excesses
 
 
 def _log_records(plan: Plan, attempt: Attempt, why: str) -> None:
     """Log the counts: as a warning if no record could be used, whatever the bounds are."""
     whole = attempt.stage_counts("")
-    came_in, used = int(whole.get("read", 0) + whole.get("exploded", 0)), int(whole.get("used", 0))
+    records, used = came_in(attempt), int(whole.get("used", 0))
     quarantined, late = int(whole.get("quarantined", 0)), int(whole.get("expired-window-record-drop", 0))
     lost = f"{quarantined} in quarantine{f' ({why})' if why else ''}, {late} late"
-    if came_in and not used and (quarantined or late):
+    if records and not used and (quarantined or late):
         logger.warning(
             "No record of batch %d of %s could be used: %d came in, %s. See that topics, columns, key and "
             "timestamp of the source are right",
-            *(plan.seq, plan.stream, came_in, lost),
+            *(plan.seq, plan.stream, records, lost),
         )
     else:
-        logger.info("Batch %d of %s: %d records came in, %s", plan.seq, plan.stream, came_in, lost)
+        logger.info("Batch %d of %s: %d records came in, %s", plan.seq, plan.stream, records, lost)
 
 
 def _log_columns(plan: Plan, attempt: Attempt) -> None:

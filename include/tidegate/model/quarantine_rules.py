@@ -43,6 +43,13 @@ class RecordBound(Model):
         default=None, description="A number of records. Null: any number."
     )
 
+    def most(self, came_in: int) -> int | None:
+        """Return the most records that may be in quarantine, or late, of all that came in; None for any
+        number.
+        """
+        share = None if self.share is None else int(self.share.amount * came_in / 100)
+        return min((most for most in (self.count, share) if most is not None), default=None)
+
     def passed_by(self, records: int, came_in: int) -> bool:
         """Return whether a number of records exceeds the share or the count.
 
@@ -50,10 +57,8 @@ class RecordBound(Model):
             records: The records in quarantine, or late.
             came_in: All records of the batch.
         """
-        too_many = self.count is not None and records > self.count
-        share = self.share
-        # Multiplied, not divided: an empty batch has no share, and decimals compare exactly.
-        return too_many or (share is not None and records * 100 > share.amount * came_in)
+        most = self.most(came_in)
+        return most is not None and records > most
 
 
 def _bounded(bound: RecordBound | None) -> RecordBound | None:

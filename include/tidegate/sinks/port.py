@@ -226,16 +226,20 @@ class OpenSink(ABC, Generic[Declared]):
         """Return a sentence for each problem that a batch may meet. Raises TopicMissing, …Unavailable."""
         return ()
 
-    def refused(self, outbox: Outbox) -> Mapping[int, str]:
+    def refused(self, outbox: Outbox, most: int | None) -> Mapping[int, str]:
         """Return the emissions that the sink refuses and that go into quarantine: the place in the outbox ->
         why. Changes nothing.
 
         The outbox is then asked again without them: other emissions can be refused only now. Nothing is
         returned when the sink takes all that the outbox still has.
 
+        Args:
+            most: The most emissions that may be refused: with more of them, the batch stops, and the sink
+                need not look for others. None: any number.
+
         Raises SinkRefused, SettingsInvalid, …Unavailable.
         """
-        del outbox
+        del outbox, most
         return {}
 
     def check_outbox(self, outbox: Outbox) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import event, make_url
 
 from tests.sinks.sql.conftest import new_database
 from tests.sinks.sql.sink import Sink, emission
@@ -70,6 +70,22 @@ def test_refused_rows_are_named_and_nothing_is_written(url: str, mode: str) -> N
 def test_all_rows_of_a_batch_can_be_refused(url: str) -> None:
     sink = checked(url, "upsert")
     assert sorted(refused(sink, 1, [emission(f"k{n}", 9) for n in range(7)])) == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("most", "refusals", "savepoints"), [(None, 64, 79), (2, 3, 7), (0, 1, 5), (64, 64, 79)]
+)
+def test_trial_ends_when_too_many_rows_are_refused(
+    url: str, most: int | None, refusals: int, savepoints: int
+) -> None:
+    sink = checked(url)
+    opened: list[str] = []
+    with sink.database() as database:
+        event.listen(database._engine, "savepoint", lambda _, name: opened.append(name))
+        batches = sink.batches([emission(f"k{n}", 9) for n in range(64)], 64)
+        places = sink.publisher(database).refused(1, "first", batches, 0, most)
+    assert sorted(places) == [*range(refusals)]
+    assert len(opened) == savepoints
 
 
 def test_good_row_of_a_key_stands_in(url: str) -> None:

@@ -37,7 +37,7 @@ from tidegate.sinks.sql.schema import (
     progress,
     unfit_emissions,
 )
-from tidegate.sinks.sql.trial import refused_rows
+from tidegate.sinks.sql.trial import exceeds, refused_rows
 from tidegate.sinks.sql.write import TableWriter, write
 from tidegate.storage.schema import KEY, KEY_COLUMNS, SOURCE, VALUE
 
@@ -84,12 +84,20 @@ class SqlPublisher:
         return self._change(seq, attempt, last_published, partial(self._delete, keys))
 
     def refused(
-        self, seq: int, attempt: str, emissions: Iterable[pa.RecordBatch], last_published: int
+        self,
+        seq: int,
+        attempt: str,
+        emissions: Iterable[pa.RecordBatch],
+        last_published: int,
+        most: int | None = None,
     ) -> dict[int, str]:
         """Return the emissions that the table refuses: the place in the batch -> what the database says.
 
         The batch is written in a transaction that is rolled back. A table that does not exist yet refuses
         nothing. Raises as `publish`.
+
+        Args:
+            most: The most emissions that may be refused: more are not looked for. None: any number.
         """
         refused: dict[int, str] = {}
         batch = (str(self._shard.stream), seq)
@@ -104,7 +112,11 @@ class SqlPublisher:
                 rows = self._layout.rows(self._database.dialect, chunk, batch, first)
                 deleted = chunk.column(VALUE).is_null().to_pylist()
                 with failpoint("sql.trial"):
-                    refused |= refused_rows(self._database, connection, self._layout, rows, deleted)
+                    remaining = None if most is None else most - len(refused)
+                    pending = zip(rows, deleted, strict=True)
+                    refused |= refused_rows(self._database, connection, self._layout, pending, remaining)
+                if exceeds(refused, most):
+                    return refused
                 first += len(rows)
             if self._layout.target.mode == "history":
                 update_validity(connection, self._layout.target, batch)
@@ -204,7 +216,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
         nothing_emitted = pa.schema([(KEY_COLUMNS, pa.struct([])), (VALUE, pa.struct([]))])
         self._check_table(Layout(self.target, nothing_emitted))
 
-    def refused(self, outbox: Outbox) -> Mapping[int, str]:
+    def refused(self, outbox: Outbox, most: int | None) -> Mapping[int, str]:
         """Return the emissions that the database cannot store, or else those that the table refuses."""
         if self.declared.refused_row == "halt":
             return {}
@@ -218,7 +230,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
                 return unfit
             last = self.context.ledger.last_published(self.context.stream, self.name)
             publisher = publisher_to(database, self, outbox)
-            return publisher.refused(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last)
+            return publisher.refused(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last, most)
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Check that the database accepts each value, and that the table still has the key and the

@@ -1,12 +1,13 @@
 """Try the rows of a batch in a transaction that is rolled back: which of them does the database refuse?
 
 Rows are written under savepoints, as `write` writes them. Where the database refuses rows, they are tried in
-halves, until each refused row is alone.
+halves, until each refused row is alone. If more rows are refused than the batch may have, the rest is not
+tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence, Sized
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -23,13 +24,17 @@ class TryingWriter:
 
     `refused` has them: the place in the batch -> what the database says. A deletion is not tried: if the
     database refuses it, the error is raised.
+
+    Args:
+        most: The most rows that may be refused; None: any number.
     """
 
-    def __init__(self, database: Database, connection: Connection, layout: Layout) -> None:
+    def __init__(self, database: Database, connection: Connection, layout: Layout, most: int | None) -> None:
         self._database = database
         self._connection = connection
         self._place = layout.keys[ORDINAL]
         self._writer = TableWriter(connection, layout)
+        self._most = most
         self.refused: dict[int, str] = {}
 
     def insert(self, rows: Sequence[Row]) -> int:
@@ -49,6 +54,8 @@ class TryingWriter:
         return self._writer.delete(keys)
 
     def _tried(self, change: Callable[[Sequence[Row]], int], rows: Sequence[Row]) -> int:
+        if exceeds(self.refused, self._most):
+            return len(rows)
         try:
             with self._connection.begin_nested():
                 changed = change(rows)
@@ -58,25 +65,39 @@ class TryingWriter:
             if len(rows) == 1:
                 self.refused[rows[0][self._place]] = self._database.message(error)
                 return 1
-            middle = len(rows) // 2
-            return self._tried(change, rows[:middle]) + self._tried(change, rows[middle:])
+            # Of few rows, one by one takes fewer statements than halves.
+            size = 1 if len(rows) <= _FEW else (len(rows) + 1) // 2
+            return sum(self._tried(change, rows[place : place + size]) for place in range(0, len(rows), size))
         return len(rows) if changed == UNKNOWN_ROWCOUNT else changed
 
 
+_FEW = 8
+
+
+def exceeds(refused: Sized, most: int | None) -> bool:
+    """Return whether more is refused than may be."""
+    return most is not None and len(refused) > most
+
+
 def refused_rows(
-    database: Database, connection: Connection, layout: Layout, rows: Sequence[Row], deleted: Sequence[bool]
+    database: Database,
+    connection: Connection,
+    layout: Layout,
+    emissions: Iterable[tuple[Row, bool]],
+    most: int | None,
 ) -> dict[int, str]:
     """Write emissions without those that the database refuses, and return these: the place in the batch ->
     what the database says.
 
     Args:
         connection: A connection within a transaction that is rolled back.
-        deleted: Which of the emissions delete their key.
+        emissions: The rows, and whether each deletes its key.
+        most: The most rows that may be refused: more are not looked for. None: any number.
     """
     refused: dict[int, str] = {}
-    pending = list(zip(rows, deleted, strict=True))
-    while pending:
-        writer = TryingWriter(database, connection, layout)
+    pending = list(emissions)
+    while pending and not exceeds(refused, most):
+        writer = TryingWriter(database, connection, layout, None if most is None else most - len(refused))
         write(writer, layout, [row for row, _ in pending], [is_deletion for _, is_deletion in pending])
         refused |= writer.refused
         # Another emission of the key takes the place of the one that is refused.
