@@ -15,12 +15,18 @@ from tidegate.errors import SettingsInvalid
 from tidegate.yaml.load import load_pipeline
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Beside:
+    """Two generations with three batches each, which no test changes."""
+    filled = Beside(tmp_path_factory.mktemp("filled"))
+    filled.decide(filled.old, 3, [("gone", 1), ("same", 5)])
+    filled.fill([("same", 5)])
+    return filled
+
+
 @pytest.fixture
-def beside(tmp_path: Path) -> Beside:
-    beside = Beside(tmp_path)
-    beside.decide(beside.old, 3, [("gone", 1), ("same", 5)])
-    beside.fill([("same", 5)])
-    return beside
+def beside(filled: Beside, tmp_path: Path) -> Beside:
+    return filled.copied(tmp_path / "home")
 
 
 def run(beside: Beside, *arguments: str) -> Result:

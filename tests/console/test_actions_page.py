@@ -20,13 +20,20 @@ from tidegate.console.local import LocalHost
 SQL_ONLY = "  - {kind: sql, table: seconds}"
 
 
+@pytest.fixture(scope="module")
+def promoted(tmp_path_factory: pytest.TempPathFactory) -> Beside:
+    """Two generations, the new one in charge, which no test changes."""
+    promoted = Beside(tmp_path_factory.mktemp("promoted"), SQL_ONLY)
+    promoted.fill()
+    promoted.promote(promoted.new)
+    return promoted
+
+
 @pytest.fixture
-def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
-    made = Beside(tmp_path, SQL_ONLY)
-    made.fill()
-    made.promote(made.new)
-    set_environment(monkeypatch, made.old.environment)
-    return made
+def beside(promoted: Beside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
+    beside = promoted.copied(tmp_path / "home")
+    set_environment(monkeypatch, beside.old.environment)
+    return beside
 
 
 @pytest.fixture

@@ -17,12 +17,19 @@ from tidegate.generations.standing import generation_standings, preview_promotio
 SQL_ONLY = "  - {kind: sql, table: seconds}"
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Beside:
+    """Two generations with two batches each, which no test changes."""
+    filled = Beside(tmp_path_factory.mktemp("filled"), SQL_ONLY)
+    filled.fill()
+    return filled
+
+
 @pytest.fixture
-def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
-    made = Beside(tmp_path, SQL_ONLY)
-    made.fill()
-    set_environment(monkeypatch, made.old.environment)
-    return made
+def beside(filled: Beside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Beside:
+    beside = filled.copied(tmp_path / "home")
+    set_environment(monkeypatch, beside.old.environment)
+    return beside
 
 
 @pytest.fixture
