@@ -9,24 +9,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.generations.two_generations import Beside
+from tests.generations.two_generations import Beside, filled
 from tidegate.cli import cli
 from tidegate.errors import SettingsInvalid
 from tidegate.yaml.load import load_pipeline
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Beside:
-    """Two generations with three batches each, which no test changes."""
-    filled = Beside(tmp_path_factory.mktemp("filled"))
-    filled.decide(filled.old, 3, [("gone", 1), ("same", 5)])
-    filled.fill([("same", 5)])
-    return filled
+def filled_generations(tmp_path_factory: pytest.TempPathFactory) -> Beside:
+    """Two generations that have read as much, which no test changes."""
+    return filled(tmp_path_factory.mktemp("filled") / "home")
 
 
 @pytest.fixture
-def beside(filled: Beside, tmp_path: Path) -> Beside:
-    return filled.copied(tmp_path / "home")
+def beside(filled_generations: Beside, tmp_path: Path) -> Beside:
+    return filled_generations.copied(tmp_path / "home")
 
 
 def run(beside: Beside, *arguments: str) -> Result:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.examples import share_of
-from tests.generations.two_generations import SINKS, Beside
+from tests.generations.two_generations import Beside, filled
 from tests.model.files import made
 from tidegate import failpoints, inspect
 from tidegate.errors import Halted, SettingsInvalid, TidegateError
@@ -28,18 +28,8 @@ DELETED = ("visitors/2", 4, "gone", None)
 
 
 @pytest.fixture
-def beside(tmp_path: Path) -> Beside:
-    return filled(tmp_path)
-
-
-def filled(folder: Path, sinks: str = SINKS, **connections: str) -> Beside:
-    """Return two generations that have read as much: two keys differ, one is new, one is deleted, and one
-    is the same.
-    """
-    beside = Beside(folder, sinks, **connections)
-    beside.decide(beside.old, 3, [("gone", 1), ("same", 5)])
-    beside.fill([("same", 5)])
-    return beside
+def beside(filled_generations: Beside, tmp_path: Path) -> Beside:
+    return filled_generations.copied(tmp_path / "home")
 
 
 def sent(beside: Beside) -> list[tuple[str, int, str, int]]:

@@ -32,8 +32,8 @@ from tidegate.storage.manifest import manifest_of
 
 
 @pytest.fixture
-def beside(tmp_path: Path) -> Beside:
-    return Beside(tmp_path)
+def beside(two_generations: Beside, tmp_path: Path) -> Beside:
+    return two_generations.copied(tmp_path / "home")
 
 
 def test_generation_not_in_charge_publishes_nothing(beside: Beside) -> None:

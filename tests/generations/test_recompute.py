@@ -173,11 +173,9 @@ def test_new_stage_and_sink_start_from_outboxes(world: World, monkeypatch: pytes
 
 
 @pytest.fixture
-def beside(tmp_path: Path) -> Beside:
+def beside(generation_ahead: Beside, tmp_path: Path) -> Beside:
     """A pipeline of two stages, `first` and `second`, with three batches."""
-    beside = Beside(tmp_path)
-    beside.decide(beside.old, 3, [("a", 3)])
-    return beside
+    return generation_ahead.copied(tmp_path / "home")
 
 
 def recomputation(beside: Beside, before: str, after: str, last: int = 3) -> Any:

@@ -76,10 +76,8 @@ def test_only_difference_of_spoiled_batch_is_sent(world: World) -> None:
 
 
 @pytest.fixture
-def beside(tmp_path: Path) -> Beside:
-    beside = Beside(tmp_path)
-    beside.decide(beside.old, 3, [("a", 3)])
-    return beside
+def beside(generation_ahead: Beside, tmp_path: Path) -> Beside:
+    return generation_ahead.copied(tmp_path / "home")
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 2), (3, 2), (3, 4), (4, 4)])

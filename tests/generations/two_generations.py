@@ -96,6 +96,16 @@ class Beside:
         return self.old.app.ledger.charge("visitors").generation
 
 
+def filled(folder: Path, sinks: str = SINKS, **connections: str) -> Beside:
+    """Return two generations that have read as much: two keys differ, one is new, one is deleted, and one
+    is the same.
+    """
+    beside = Beside(folder, sinks, **connections)
+    beside.decide(beside.old, 3, [("gone", 1), ("same", 5)])
+    beside.fill([("same", 5)])
+    return beside
+
+
 def _moved(generation: Committed, folder: Path) -> Committed:
     moved = copy(generation)
     moved.folder, moved.file = folder, folder / "pipelines" / generation.file.name
