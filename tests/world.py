@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
+import yaml
 from kafka import KafkaAdminClient, KafkaProducer
 from tidegate import inspect
 from tidegate.app import App, OpenSession, stream_of
@@ -116,6 +117,20 @@ class World:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         return path
+
+    def write(self, source: Mapping[str, Any], *stages: Mapping[str, Any], **fields: Any) -> None:
+        """Write a pipeline file that reads the world's topic, JSON unless `source` says otherwise, and
+        publishes to the world's sink. `fields` are further parts of the file, or replace these.
+        """
+        document = {
+            "pipeline": "availability",
+            "source": {"topics": [self.source], "format": "json", **source},
+            "stages": list(stages),
+            "sinks": [{"kind": "kafka", "topic": self.sink}],
+            **fields,
+        }
+        path = self.folder / "pipelines" / f"{document['pipeline']}.yaml"
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
 
     @property
     def pipeline(self) -> Pipeline:

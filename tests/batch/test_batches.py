@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from tests.quarantines import stored_quarantine
 from tests.world import NOW_MS, World, key_of, stock_event
 from tidegate import inspect
 from tidegate.batch import Trigger, commit_batch, compute_batch, plan_batch, publish_batch, validate_batch
@@ -57,7 +58,7 @@ def test_nulls_tombstones_and_malformed_records_in_one_batch(world: World) -> No
         True,
         None,
     ]
-    rows = inspect.read_quarantine(world.app, world.stream).to_pylist()
+    rows = stored_quarantine(world.app, world.stream)
     assert [(row["offset"], row["reason"].partition(":")[0]) for row in rows] == [
         (1, "malformed"),
         (3, "tombstone_without_key"),
@@ -88,7 +89,7 @@ def test_far_future_record_is_quarantined_and_delays_nothing(
     world.stock(0)
     world.run(clock_ms=now_ms, interval_end_ms=now_ms)
     assert world.published() == {key_of(): [False]}
-    assert inspect.read_quarantine(world.app, world.stream)["reason"].to_pylist() == ["future_timestamp"]
+    assert [row["reason"] for row in stored_quarantine(world.app, world.stream)] == ["future_timestamp"]
 
 
 def test_a_clock_of_the_future_plans_nothing(world: World) -> None:
@@ -511,7 +512,7 @@ def test_oversized_emissions_are_quarantined_where_declared(
     world.run()
     assert world.published() == {key_of(): ["é", "éé"], key_of(product=2): ["ééé"]}
     assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 3
-    rows = inspect.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
+    rows = stored_quarantine(world.app, world.stream)
     assert [(row["offset"], row["key"], row["reason"].partition(":")[0]) for row in rows] == [
         (1, key_of().encode(), "too_large"),
         (5, b"x", "malformed"),

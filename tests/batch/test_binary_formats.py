@@ -12,10 +12,9 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-import yaml
+from tests.quarantines import stored_quarantine
 from tests.registry import RegistryServer, running_registry
 from tests.world import NOW_MS, World, key_of
-from tidegate import inspect
 from tidegate.app import App
 from tidegate.errors import RegistryUnavailable
 
@@ -48,24 +47,15 @@ class Shop:
 
     def write(self, **source: Any) -> None:
         world = self.world
-        data = {
-            "pipeline": "availability",
-            "source": {"topics": [world.source], "key": ["storeId", "id"], **source},
-            "stages": [
-                {"name": "availability", "select": {"isAvailable": "quantity > 0"}, "emit": {"on": "change"}}
-            ],
-            "sinks": [{"kind": "kafka", "topic": world.sink}],
-        }
-        (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+        stage = {"name": "availability", "select": {"isAvailable": "quantity > 0"}, "emit": {"on": "change"}}
+        world.write({"key": ["storeId", "id"], **source}, stage)
         world.app = App.from_environment({**world.environment, "TIDEGATE_REGISTRY_SHOP": self.registry.url})
 
     def send(self, *values: bytes) -> None:
         self.world.send(*({"key": b"any", "value": value, "timestamp_ms": NOW_MS - 1000} for value in values))
 
     def reasons(self) -> list[str]:
-        rows = inspect.read_quarantine(self.world.app, self.world.stream).sort_by("offset")
-        reasons: list[str] = rows.column("reason").to_pylist()
-        return reasons
+        return [row["reason"] for row in stored_quarantine(self.world.app, self.world.stream)]
 
 
 @pytest.fixture

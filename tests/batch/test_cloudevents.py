@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import yaml
 from tests.world import World
 from tidegate_dev.demo.topics import committed_records
 
@@ -20,23 +19,15 @@ ATTRIBUTES = {"specversion": "1.0", "source": "/shop", "type": "order.changed"}
 def write_pipeline(world: World, structured: str) -> None:
     """Write a pipeline that sends binary events to the sink of the world, and structured ones elsewhere."""
     sink = {"kind": "kafka", "format": "cloudevents"}
-    document = {
-        "pipeline": "availability",
-        "source": {
-            "topics": [world.source],
-            "format": "cloudevents",
-            "columns": "order bigint, total int, ce_type string",
-            "key": ["order"],
-        },
-        "stages": [
-            {"name": "orders", "select": {"total": "total", "type": "ce_type"}, "emit": {"on": "change"}}
-        ],
-        "sinks": [
+    columns = "order bigint, total int, ce_type string"
+    world.write(
+        {"format": "cloudevents", "columns": columns, "key": ["order"]},
+        {"name": "orders", "select": {"total": "total", "type": "ce_type"}, "emit": {"on": "change"}},
+        sinks=[
             {**sink, "topic": world.sink, "cloudevents": {"mode": "binary", "type": TYPE}},
             {**sink, "topic": structured, "cloudevents": {"type": TYPE}},
         ],
-    }
-    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
+    )
 
 
 def send_events(world: World) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import yaml
 from tests.world import NOW_MS, World
 from tidegate import quarantine
 from tidegate.errors import TopicMissing
@@ -29,15 +28,8 @@ def write(world: World, dead: str) -> None:
         "emit": {"on": "change", "equal": {"sql": "old.n % new.n = 7"}},
         "on_error": "quarantine",
     }
-    source = {"topics": [world.source], "format": "json", "columns": "x bigint, at bigint", "timestamp": "at"}
-    data = {
-        "pipeline": "availability",
-        "source": source,
-        "stages": [total, inverse],
-        "sinks": [{"kind": "kafka", "topic": world.sink}],
-        "quarantine": {"topic": dead},
-    }
-    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    source = {"columns": "x bigint, at bigint", "timestamp": "at"}
+    world.write(source, total, inverse, quarantine={"topic": dead})
 
 
 def letters(world: World, dead: str) -> list[tuple[Any, ...]]:

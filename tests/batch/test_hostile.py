@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from kafka import KafkaAdminClient, KafkaProducer
+from tests.quarantines import stored_quarantine
 from tests.world import NOW_MS, World, key_of
-from tidegate import inspect
 from tidegate.cli import cli
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -40,7 +40,7 @@ def test_ten_megabyte_values_are_used_or_quarantined_whole(world: World) -> None
     send_large(world, event(1, ', "more": "' + "x" * TEN_MB + '"'), garbage, event(0))
     world.run()
     assert world.published() == {key_of(): [True, False]}
-    (row,) = inspect.read_quarantine(world.app, world.stream).to_pylist()
+    (row,) = stored_quarantine(world.app, world.stream)
     assert (row["offset"], row["reason"].partition(":")[0]) == (1, "malformed")
     assert row["value"] == garbage
     counts = world.counts(1)
@@ -61,7 +61,7 @@ def test_hostile_numbers_and_nesting_are_quarantined(world: World) -> None:
     world.send(*({"value": value, "key": b"x"} for value in values))
     world.run()
     assert world.published() == {key_of(): [True, False]}
-    rows = inspect.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
+    rows = stored_quarantine(world.app, world.stream)
     reasons = {row["value"]: row["reason"].partition(":")[0] for row in rows}
     assert {value: reasons.get(value) for value in values} == values
     counts = world.counts(1)
@@ -80,7 +80,7 @@ def test_keys_that_are_not_text_are_quarantined(world: World) -> None:
     )
     world.run()
     assert world.published() == {"k": [True]}
-    rows = inspect.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
+    rows = stored_quarantine(world.app, world.stream)
     assert [(row["reason"].partition(":")[0], row["key"]) for row in rows] == [
         ("key_not_text", avro),
         ("key_not_text", avro),

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-import yaml
+from tests.quarantines import stored_quarantine
 from tests.world import NOW_MS, World
-from tidegate import inspect
 from tidegate.errors import RecordFailed
 from tidegate_dev.demo.topics import read_published
 
@@ -25,13 +24,7 @@ def write(world: World, **on_error: str) -> None:
         "select": {"n": "n"},
         "emit": {"on": "change", "equal": {"sql": "old.n % new.n = 7"}},
     }
-    data = {
-        "pipeline": "availability",
-        "source": {"topics": [world.source], "format": "json", "columns": "x bigint"},
-        "stages": [total, {**inverse, **on_error}],
-        "sinks": [{"kind": "kafka", "topic": world.sink}],
-    }
-    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    world.write({"columns": "x bigint"}, total, {**inverse, **on_error})
 
 
 def test_unusable_record_halts_or_is_quarantined_whole(world: World) -> None:
@@ -52,7 +45,7 @@ def test_unusable_record_halts_or_is_quarantined_whole(world: World) -> None:
     world.run()
     published = read_published(world.servers, world.sink)
     assert published == {"k": [{"n": 1}, {"n": 5}, {"n": 2}]}, "the second stage cannot test 0"
-    first, second = inspect.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
+    first, second = stored_quarantine(world.app, world.stream)
     assert (first["offset"], first["key"], json.loads(first["value"])) == (1, b"k", {"x": HUGE})
     assert [(header["key"], header["value"]) for header in first["headers"]] == headers
     assert first["reason"].startswith("record_failed: `n`, sum(…), becomes too large")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import yaml
 from tests.world import NOW_MS, World
 from tidegate.batch.suites import stage_facts
 from tidegate.ledger.planned import planned_pipeline
@@ -29,14 +28,8 @@ FURTHER_STAGES: dict[str, dict[str, Any]] = {
 
 
 def write(world: World, stage: dict[str, Any], **source: Any) -> None:
-    columns = source.pop("columns", "x bigint, id string")
-    data = {
-        "pipeline": "availability",
-        "source": {"topics": [world.source], "format": "json", "columns": columns, **source},
-        "stages": [{"name": "out", **({} if "reduce" in stage else {"select": {"x": "x"}}), **stage}],
-        "sinks": [{"kind": "kafka", "topic": world.sink}],
-    }
-    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    value = {} if "reduce" in stage else {"select": {"x": "x"}}
+    world.write({"columns": "x bigint, id string", **source}, {"name": "out", **value, **stage})
 
 
 def events(chance: random.Random, start: int, count: int) -> list[dict[str, Any]]:

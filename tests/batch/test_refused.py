@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.quarantines import stored_quarantine
 from tests.world import NOW_MS, World, key_of
-from tidegate import inspect
 from tidegate.batch import Trigger, plan_batch
 from tidegate.errors import SettingsInvalid
 from tidegate.formats import EMISSION
@@ -54,7 +54,7 @@ def test_refused_change_is_quarantined_until_a_good_value(
     write_suite(world, -100)  # which changes nothing of what is planned
     world.run("r")
     assert quantities(world) == {key_of(): [10]}
-    rows = inspect.read_quarantine(world.app, world.stream).sort_by("offset").to_pylist()
+    rows = stored_quarantine(world.app, world.stream)
     assert [(row["offset"], row["key"].decode(), json.loads(row["value"])["quantity"]) for row in rows] == [
         (1, key_of(), -5),
         (3, key_of(product=2), -1),
@@ -76,7 +76,7 @@ def test_refused_change_is_quarantined_until_a_good_value(
     world.run()
     assert quantities(world) == {key_of(): [10, 3], key_of(product=2): [7]}, "nobody has seen product 3"
     assert world.counts(2)["emitted.new"] == 1
-    assert inspect.read_quarantine(world.app, world.stream).num_rows == 3
+    assert len(stored_quarantine(world.app, world.stream)) == 3
 
 
 def explained(world: World) -> list[tuple[str, str]]:

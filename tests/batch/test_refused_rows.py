@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.batch.committed import Committed, Row
+from tests.quarantines import stored_quarantine
 from tests.recovery.commands import recover
-from tidegate import inspect
 from tidegate.batch import Trigger, commit_batch, plan_batch, validate_batch
 from tidegate.errors import QuarantineExceeded, SettingsInvalid, SinkRefused, SinkUnavailable
 from tidegate.failpoints import FailpointRaised, ReplyLost
@@ -47,7 +47,7 @@ class Refusing(Committed):
         return self.publish(plan.seq)
 
     def quarantined(self) -> list[tuple[str, int]]:
-        rows = inspect.read_quarantine(self.app, self.stream).sort_by("offset").to_pylist()
+        rows = stored_quarantine(self.app, self.stream)
         assert all(row["reason"] == "refused_row: CHECK constraint failed: m < 5" for row in rows)
         return [(row["key"].decode(), json.loads(row["value"])["m"]) for row in rows]
 
@@ -83,7 +83,7 @@ def test_refused_rows_are_quarantined_and_others_written(refusing: Refusing) -> 
 
 def test_position_of_the_record_is_in_quarantine(refusing: Refusing) -> None:
     refusing.decide(refusing.computed([("a", 1), ("b", 9)]))
-    (row,) = inspect.read_quarantine(refusing.app, refusing.stream).to_pylist()
+    (row,) = stored_quarantine(refusing.app, refusing.stream)
     place = {name: row[name] for name in ("topic", "partition", "offset", "part", "timestamp", "seq")}
     assert place == {"topic": "events", "partition": 0, "offset": 11, "part": -1, "timestamp": 1, "seq": 1}
 
@@ -164,7 +164,7 @@ def test_every_sink_tries_the_remaining_rows(tmp_path: Path) -> None:
     plan = refusing.computed([("a", 9), ("a", 2), ("b", 3)])
     assert set(refusing.decide(plan).values()) == {1}
     assert refusing.stored() == [("b", 3)]
-    reasons = [row["reason"] for row in inspect.read_quarantine(refusing.app, refusing.stream).to_pylist()]
+    reasons = [row["reason"] for row in stored_quarantine(refusing.app, refusing.stream)]
     assert sorted(reasons) == [
         f"refused_row: CHECK constraint failed: {rule}" for rule in ("m % 2 = 1", "m < 5")
     ]
@@ -180,7 +180,7 @@ def test_refusal_after_the_decision_halts_with_a_remedy(refusing: Refusing) -> N
     assert "tidegate recover visitors --choose give-up --generation 1" in caught.value.fix
     assert refusing.stored() == []
     recover(refusing.environment, "visitors", "--choose", "give-up", "--yes")
-    assert inspect.read_quarantine(refusing.app, refusing.stream).num_rows == 0
+    assert len(stored_quarantine(refusing.app, refusing.stream)) == 0
 
 
 def test_without_the_option_a_refused_row_halts(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.quarantines import stored_quarantine
 from tests.world import NOW_MS, World
-from tidegate import inspect
 from tidegate.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -61,5 +61,5 @@ def test_table_has_windows_arrays_and_json(world: World, postgres_url: str) -> N
     engine.dispose()
     end = start + timedelta(hours=1)
     assert rows == [(1, ["a", "b"], "2", "Zürich", start, end, "jsonb")]
-    (refused,) = inspect.read_quarantine(world.app, world.stream).to_pylist()
+    (refused,) = stored_quarantine(world.app, world.stream)
     assert refused["reason"] == "refused_row: its column payload holds a text that is no JSON"

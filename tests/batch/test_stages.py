@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from deltalake import write_deltalake
 
-import yaml
 from kafka import KafkaConsumer, TopicPartition
 from tests.world import NOW_MS, World
 from tidegate import inspect
@@ -40,14 +39,12 @@ def write(world: World) -> Write:
         **source: Any,
     ) -> None:
         listed = stages if isinstance(stages, list) else [stages]
-        data = {
-            "pipeline": "availability",
-            "source": {"topics": [world.source], "format": "json", "columns": columns, **source},
-            "lookup": list(lookup),
-            "stages": [{"name": f"stage{number}", **stage} for number, stage in enumerate(listed)],
-            "sinks": [{"kind": "kafka", "topic": world.sink, "with_key": with_key}],
-        }
-        (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+        world.write(
+            {"columns": columns, **source},
+            *({"name": f"stage{number}", **stage} for number, stage in enumerate(listed)),
+            lookup=list(lookup),
+            sinks=[{"kind": "kafka", "topic": world.sink, "with_key": with_key}],
+        )
 
     return write
 
@@ -330,14 +327,13 @@ def test_windowed_lookup_finds_the_named_window(world: World, write: Write) -> N
 def _write_reader(world: World) -> None:
     """A pipeline that looks up the state of the other one, window by window."""
     table, on = "availability/stage0", ["key", "window_start"]
-    data = {
-        "pipeline": "reader",
-        "source": {"topics": [world.source], "format": "json", "columns": "x bigint, window_start bigint"},
-        "lookup": [{"table": table, "on": on, "columns": ["n", "window_end"]}],
-        "stages": [{"name": "out", "select": {"n": "n", "ends": "window_end"}, "emit": {"on": "update"}}],
-        "sinks": [{"kind": "table"}],
-    }
-    (world.folder / "pipelines" / "reader.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    world.write(
+        {"columns": "x bigint, window_start bigint"},
+        {"name": "out", "select": {"n": "n", "ends": "window_end"}, "emit": {"on": "update"}},
+        pipeline="reader",
+        lookup=[{"table": table, "on": on, "columns": ["n", "window_end"]}],
+        sinks=[{"kind": "table"}],
+    )
 
 
 def test_metrics_report_buffers_and_lateness(world: World, write: Write) -> None:

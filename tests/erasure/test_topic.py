@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import update
 
-import yaml
 from tests.world import NOW_MS, World
 from tidegate import inspect
 from tidegate.cli import cli
@@ -29,20 +28,8 @@ WINDOWS = (NOW_MS - 120_000, NOW_MS - 60_000)
 @pytest.fixture
 def counted(world: World) -> World:
     """Visits of three customers in two windows are counted and published."""
-    pipeline = {
-        "pipeline": "availability",
-        "source": {"topics": [world.source], "format": "json", "columns": "who string", "key": ["who"]},
-        "stages": [
-            {
-                "name": "visits",
-                "window": {"tumbling": "1m"},
-                "reduce": {"n": "count(*)"},
-                "emit": {"on": "update"},
-            }
-        ],
-        "sinks": [{"kind": "kafka", "topic": world.sink}],
-    }
-    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False))
+    visits = {"name": "visits", "window": {"tumbling": "1m"}, "reduce": {"n": "count(*)"}}
+    world.write({"columns": "who string", "key": ["who"]}, visits | {"emit": {"on": "update"}})
     world.send(
         *(
             {"key": who.encode(), "value": {"who": who}, "timestamp_ms": at}

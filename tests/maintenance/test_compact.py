@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-import yaml
 from tests.storage.tables_for_tests import duck, newest_rows_sql, scan
 from tests.world import NOW_MS, World, key_of
 from tidegate import inspect, maintenance
@@ -81,19 +80,9 @@ SPANS: dict[str, dict[str, Any]] = {
 
 
 def _write(world: World, span: Mapping[str, Any], generation: int) -> None:
-    data = {
-        "pipeline": "availability",
-        "generation": generation,
-        "source": {
-            "topics": [world.source],
-            "format": "json",
-            "columns": "x bigint",
-            **span.get("source", {}),
-        },
-        "stages": [{"name": "out", **span["stage"], "emit": span["emit"]}],
-        "sinks": [{"kind": "table"}],
-    }
-    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    source = {"columns": "x bigint", **span.get("source", {})}
+    stage = {"name": "out", **span["stage"], "emit": span["emit"]}
+    world.write(source, stage, generation=generation, sinks=[{"kind": "table"}])
 
 
 @pytest.mark.parametrize(
@@ -165,19 +154,13 @@ def test_lookup_reads_its_planned_state_despite_compaction(world: World) -> None
 
 def _look_up(world: World) -> None:
     """A pipeline that reads the state of the other one: as it was when its batch was planned."""
-    data = {
-        "pipeline": "reader",
-        "source": {
-            "topics": [world.source],
-            "format": "json",
-            "columns": "storeId string, id bigint, quantity int",
-            "key": ["storeId", "id"],
-        },
-        "lookup": [{"table": "availability/availability", "on": ["key"], "columns": ["isAvailable"]}],
-        "stages": [{"name": "out", "select": {"known": "isAvailable"}, "emit": {"on": "update"}}],
-        "sinks": [{"kind": "table"}],
-    }
-    (world.folder / "pipelines" / "reader.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    world.write(
+        {"columns": "storeId string, id bigint, quantity int", "key": ["storeId", "id"]},
+        {"name": "out", "select": {"known": "isAvailable"}, "emit": {"on": "update"}},
+        pipeline="reader",
+        lookup=[{"table": "availability/availability", "on": ["key"], "columns": ["isAvailable"]}],
+        sinks=[{"kind": "table"}],
+    )
 
 
 def test_batch_computes_while_old_state_is_removed(world: World) -> None:

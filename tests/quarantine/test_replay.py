@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import yaml
 from tests.world import NOW_MS, World, key_of, stock_event
 from tidegate import quarantine
 from tidegate.batch import Outcome
@@ -87,20 +86,9 @@ def test_only_unusable_element_is_replayed(
     world: World,
 ) -> None:
     """A count of exploded records by root, whose sources repeat themselves."""
-    data = {
-        "pipeline": "availability",
-        "source": {
-            "topics": [world.source],
-            "format": "json",
-            "columns": "robots array<string>",
-            "explode": "robots",
-            "key": ["robots"],
-            "deduplicate": "root",
-        },
-        "stages": [{"name": "counts", "reduce": {"n": "count(*)"}, "emit": {"on": "update"}}],
-        "sinks": [{"kind": "kafka", "topic": world.sink}],
-    }
-    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    source = {"columns": "robots array<string>", "explode": "robots", "key": ["robots"]}
+    counts = {"name": "counts", "reduce": {"n": "count(*)"}, "emit": {"on": "update"}}
+    world.write({**source, "deduplicate": "root"}, counts)
     record = {"value": {"robots": ["r1", None, "r2"]}, "headers": [("tidegate-source", b"plant/0/5")]}
     world.send(record)
     world.run()
@@ -155,19 +143,9 @@ def counted(world: World) -> dict[str, list[int]]:
 
 def test_sequenced_replay_keeps_its_place_in_order(world: World) -> None:
     """One that a later change has overtaken has no effect; one that is the newest goes out."""
-    data = {
-        "pipeline": "availability",
-        "source": {
-            "topics": [world.source],
-            "format": "json",
-            "columns": "id bigint, version bigint, n int",
-            "key": ["id"],
-            "sequence": {"columns": ["version"]},
-        },
-        "stages": [{"name": "rows", "select": {"n": "n"}, "emit": {"on": "update"}}],
-        "sinks": [{"kind": "kafka", "topic": world.sink}],
-    }
-    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+    source = {"columns": "id bigint, version bigint, n int", "key": ["id"]}
+    rows = {"name": "rows", "select": {"n": "n"}, "emit": {"on": "update"}}
+    world.write({**source, "sequence": {"columns": ["version"]}}, rows)
     world.send(
         {"value": {"id": 1, "version": 1, "n": 1}},
         {"value": b"{oops"},

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.quarantines import Quarantined, quarantined, random_rows
-from tidegate import inspect, quarantine
+from tests.quarantines import Quarantined, quarantined, random_rows, stored_quarantine
+from tidegate import quarantine
 from tidegate.batch import Outcome, Trigger, plan_batch
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import OffsetRange
@@ -104,8 +104,8 @@ def test_replay_plan_names_input_by_position(
     [resolution] = world.app.ledger.resolutions(world.stream)
     assert (resolution.seq, resolution.first_batch, resolution.last_batch) == (3, 1, 2)
     assert (resolution.decided_by, resolution.manifest.file_rows) == ("ada", 6)
-    rows = inspect.read_quarantine(world.app, world.stream)  # only what batches put there
-    assert (rows.num_rows, file.rows) == (7, 6)
+    rows = stored_quarantine(world.app, world.stream)  # only what batches put there
+    assert (len(rows), file.rows) == (7, 6)
     records = world.app.records(plan, world.pipeline).slices(timed=True, cores=2)
     blocks = [block for slice_ in records for block in slice_.blocks()]
     assert [(list(block.offsets), list(block.parts or ())) for block in blocks] == [
@@ -157,14 +157,14 @@ def test_an_export_comes_back_as_it_was(world: Quarantined, ending: str) -> None
     world.batch(3, random_rows(3, 200, random.Random(3)))
     assert quarantine.export_quarantine(world.app, world.stream, path) == 207
     back = pa.concat_tables(quarantine.iter_exported(path))
-    whole = inspect.read_quarantine(world.app, world.stream)
+    whole = stored_quarantine(world.app, world.stream)
     names = [name for name in QUARANTINE.names if name != "reason"]
 
-    def rows(table: pa.Table) -> list[str]:
-        listed = table.select(names).to_pylist()
+    def rows(stored: list[dict[str, Any]]) -> list[str]:
+        listed = [{name: row[name] for name in names} for row in stored]
         return sorted(repr(row | {"headers": row["headers"] or None}) for row in listed)
 
-    assert rows(back) == rows(whole)
+    assert rows(back.to_pylist()) == rows(whole)
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,12 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from deltalake import write_deltalake
 
-import yaml
 from tests.registry import running_registry
 from tests.shadow.test_shadow import CHANGES, QUANTITIES, at, class_counts, sent, shadow, stock
 from tests.world import World, key_of
 from tidegate.cli import cli
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
-
-
-def write_pipeline(world: World, **fields: Any) -> None:
-    """Replace the pipeline of a world; its topics are those of the world."""
-    document = {"pipeline": "availability", "sinks": [{"kind": "kafka", "topic": world.sink}], **fields}
-    document["source"] = {"topics": [world.source], "format": "json", **document["source"]}
-    (world.folder / "pipelines" / "availability.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
 
 
 def test_join_of_another_job_is_compared(world: World) -> None:
@@ -47,7 +39,7 @@ def test_join_of_another_job_is_compared(world: World) -> None:
     ]
     join = {"left": "orders", "right": "payments", "kind": "left", "within": "10s", "clock": "stream"}
     paid = {"name": "paid", "join": join, "select": {"amount": "left.amount", "paid": "right.paid"}}
-    write_pipeline(world, source={"columns": columns, "key": ["id"]}, stages=[*sides, paid])
+    world.write({"columns": columns, "key": ["id"]}, *sides, paid)
     events = [("order", 1, 5, 0), ("order", 2, 7, 1), ("payment", 1, 5, 4), ("payment", 3, 9, 30)]
     world.send(
         *(
@@ -68,11 +60,10 @@ def test_looked_up_columns_are_compared(world: World) -> None:
     table = world.folder / "regions"
     write_deltalake(table, pa.table({"storeId": ["s1"], "region": ["north"]}))
     stage = {"name": "availability", "select": {"open": "quantity > 0", "region": "region"}}
-    write_pipeline(
-        world,
-        source={"columns": "storeId string, id bigint, quantity int", "key": ["storeId", "id"]},
+    world.write(
+        {"columns": "storeId string, id bigint, quantity int", "key": ["storeId", "id"]},
+        {**stage, "emit": {"on": "change"}},
         lookup=[{"table": str(table), "on": ["storeId"], "columns": ["region"]}],
-        stages=[{**stage, "emit": {"on": "change"}}],
     )
     stock(world, (1,))
     regions = ["north", "north", "south", "north", "north"]
@@ -102,17 +93,10 @@ def test_both_topics_are_read_by_a_registry(world: World, monkeypatch: pytest.Mo
         of_source, of_sink = (
             SerializationContext(topic, MessageField.VALUE) for topic in (world.source, world.sink)
         )
-        write_pipeline(
-            world,
-            source={
-                "format": "avro",
-                "registry": {"connection": "shop"},
-                "columns": "storeId string, id bigint, quantity int",
-                "key": ["storeId", "id"],
-            },
-            stages=[
-                {"name": "availability", "select": {"isAvailable": "quantity > 0"}, "emit": {"on": "change"}}
-            ],
+        source = {"format": "avro", "registry": {"connection": "shop"}, "key": ["storeId", "id"]}
+        world.write(
+            {**source, "columns": "storeId string, id bigint, quantity int"},
+            {"name": "availability", "select": {"isAvailable": "quantity > 0"}, "emit": {"on": "change"}},
         )
         values = [{"storeId": "s1", "id": 1, "quantity": quantity} for quantity in QUANTITIES]
         world.send(
