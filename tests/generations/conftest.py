@@ -15,7 +15,7 @@ def two_generations(tmp_path_factory: pytest.TempPathFactory) -> Beside:
 
 @pytest.fixture(scope="session")
 def generation_ahead(two_generations: Beside, tmp_path_factory: pytest.TempPathFactory) -> Beside:
-    """The same with a third batch of the old one, which no test changes."""
+    """Two generations, the old one with a third batch, which no test changes."""
     ahead = two_generations.copied(tmp_path_factory.mktemp("ahead") / "home")
     ahead.decide(ahead.old, 3, [("a", 3)])
     return ahead
