@@ -273,6 +273,16 @@ def test_time_outside_of_the_calendar_is_refused(url: str, column: str) -> None:
     ]
 
 
+def test_first_and_last_time_are_stored(postgres_url: str) -> None:
+    sink = Sink(postgres_url)
+    for seq, (last, beyond) in enumerate([(-62_135_596_800_000, -1), (253_402_300_799_999, 1)], start=1):
+        batches = sink.batches([emission("k", 1, at=last), emission("k", 1, at=last + beyond)])
+        places = [place for place, _ in unfit_emissions(dialect_named("postgresql"), sink.layout(), batches)]
+        assert places == [1]
+        sink.publish(seq, [emission("k", 1, at=last)], seq - 1)
+    assert [row["emitted_timestamp"] for row in sink.rows()] == [-62_135_596_800_000, 253_402_300_799_999]
+
+
 def test_column_of_numbers_takes_no_times(url: str) -> None:
     sink = Sink(url)
     own = "stream varchar(99), batch bigint, ordinal bigint, PRIMARY KEY (stream, batch, ordinal)"

@@ -38,7 +38,7 @@ from tidegate.sinks.sql.dialects.base import Unusable, has_type
 from tidegate.sinks.sql.history import update_validity
 from tidegate.sinks.sql.layout import IS_CURRENT, Layout, Target
 from tidegate.sinks.sql.types import EmittedType, ExactText
-from tidegate.storage.schema import KEY
+from tidegate.storage.schema import KEY, SOURCE
 
 
 class _AddColumn(ExecutableDDLElement):
@@ -101,6 +101,8 @@ def _too_narrow(
     )
 
 
+_NO_TIME = "a time outside of the years 1 to 9999"
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 _ZERO = "a character with the code 0"
 _ZERO_ESCAPE = r"(^|[^\\])(\\\\)*\\u0000"
 """The character with the code 0 in a JSON text; of `\\\\u0000`, the first character escapes the second."""
@@ -259,8 +261,10 @@ _Unfit = Iterator[tuple[pa.BooleanArray, str]]
 def _unfit_columns(
     dialect: SqlDialect, layout: Layout, emissions: pa.RecordBatch
 ) -> Iterator[tuple[str, _Unfit]]:
-    for name, values in layout.own_values(emissions).items():
-        yield name, _unfit_values(dialect, values)
+    for name in (KEY, SOURCE):
+        yield name, _unfit_values(dialect, emissions.column(name))
+    for name, column in layout.times.items():
+        yield name, _unfit_times(emissions.column(column))
     for part in layout.parts:
         values = part.values(emissions)
         yield part.name, _unfit_values(dialect, values)
@@ -310,13 +314,17 @@ def _double(text: str) -> float:
 _JSON = msgspec.json.Decoder(float_hook=_double)
 
 
+def _unfit_times(epoch_ms: pa.Int64Array) -> _Unfit:
+    yield pc.or_(pc.less(epoch_ms, _FIRST_MS), pc.greater(epoch_ms, _LAST_MS)), _NO_TIME
+
+
 def _unfit_values(dialect: SqlDialect, values: pa.Array) -> _Unfit:
     if has_type(values.type, pa.types.is_temporal):
         try:
             # `Layout.rows` converts in the same way, and would fail after the decision.
             values.to_pylist()
         except (OverflowError, ValueError):
-            yield pa.array(map(_is_no_time, values)), "a time outside of the years 1 to 9999"
+            yield pa.array(map(_is_no_time, values)), _NO_TIME
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if is_text and not dialect.has_zero_character:
         yield pc.match_substring(values, "\0"), _ZERO
