@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Browser, Page
 
-MOST_BYTES = 60_000
+MOST_BYTES = 65_000
 _COLOURS = 256
 _PIXELS = """
 async (png) => {
