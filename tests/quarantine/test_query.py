@@ -182,10 +182,10 @@ def with_values(groups: list[tuple[int, tuple[str, ...]]]) -> list[int]:
     return [number for number, columns in groups if {"key", "value", "headers"} & set(columns)]
 
 
-@pytest.fixture
-def large(tmp_path: Path) -> Quarantined:
-    """Two batches with six full row groups each."""
-    made = Quarantined(tmp_path)
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Quarantined:
+    """Two batches with six full row groups each, which no test changes."""
+    made = Quarantined(tmp_path_factory.mktemp("large"))
     for seq in (1, 2):
         made.large_batch(seq, 6)
     return made
