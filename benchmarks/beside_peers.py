@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from benchmarks.events import Load, send
-from benchmarks.jobs import AVAILABILITY, Job
 from benchmarks.measure import LastingCommand, run_measured
 from benchmarks.outputs import require_same_output
+from benchmarks.peers import AVAILABILITY, KAFKA_STREAMS, Job, Peer, Rival
 from benchmarks.place import SOURCE, Place, create_topics, running, write_pipeline
 from benchmarks.programs import TIDEGATE, Batch, Run, session
-from benchmarks.rivals import KAFKA_STREAMS, Peer, Rival
 from benchmarks.turns import Program, Row, Say, take_turns
 from tidegate_dev.spark_server import SparkServer
 

@@ -172,3 +172,25 @@ def _queued(producer: Producer, topic: str, partition: int, record: tuple[bytes,
     except BufferError:
         return False
     return True
+
+
+_NOTHING, _SOLD_OUT, _AVAILABLE = range(3)
+
+
+class Availability:
+    """The availability of `keys` products: unknown in the beginning, or `initial` for all of them."""
+
+    def __init__(self, keys: int, initial: bool | None = None) -> None:
+        first = _NOTHING if initial is None else _AVAILABLE if initial else _SOLD_OUT
+        self._states = bytearray([first]) * keys
+
+    def changes(self, load: Load) -> int:
+        """Count the next events that change the availability of their product."""
+        states, count = self._states, 0
+        for _, products, quantities in draw(load):
+            for product, quantity in zip(products, quantities, strict=True):
+                available = _AVAILABLE if quantity else _SOLD_OUT
+                if states[product] != available:
+                    states[product] = available
+                    count += 1
+        return count

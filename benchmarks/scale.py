@@ -14,10 +14,9 @@ from typing import Any
 
 import click
 
-from benchmarks.entries import ENTRIES
 from benchmarks.figures import show_json, show_table
-from benchmarks.rendering import Saved
-from benchmarks.results import RUNS, load_rows
+from benchmarks.results import RUNS, Saved, load_rows
+from benchmarks.table import ENTRIES
 from tidegate.sinks.outbox import SHARD_EMISSIONS
 
 SMALL, LARGE, STATE = "10m", "30m", "large-state"

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 
-from benchmarks.events import Load, key, send
-from benchmarks.expected import Availability
+from benchmarks.events import Availability, Load, key, send
 from benchmarks.measure import LastingCommand, run_measured
 from benchmarks.place import PIPELINE, Place, create_topics, ledger_url, running, write_pipeline
 from benchmarks.programs import TIDEGATE, Batch, Run, require_equal, session

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.events import Load, draw, timestamp_ms, value, wide_value
-from benchmarks.jobs import AVAILABILITY, BATCHES, RATE_LIMIT, SUMS, WINDOWS, Job
+from benchmarks.peers import AVAILABILITY, BATCHES, RATE_LIMIT, SUMS, WINDOWS, Job
 from benchmarks.place import write_pipeline
 
 from tidegate.yaml.load import load_pipeline

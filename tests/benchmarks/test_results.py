@@ -9,13 +9,11 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from benchmarks.entries import ENTRIES
-from benchmarks.growth import GROWTHS, plots
 from benchmarks.measure import Usage
 from benchmarks.programs import Run
-from benchmarks.rendering import is_met, render
-from benchmarks.results import load_rows, save_rows, write_page
+from benchmarks.results import GROWTHS, is_met, load_rows, plots, render, save_rows, write_page
 from benchmarks.svg import Axis, Point, Series, line_plot, short
+from benchmarks.table import ENTRIES
 from benchmarks.turns import Row, Turn, row_object
 
 _SVG = "{http://www.w3.org/2000/svg}"

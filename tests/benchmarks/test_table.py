@@ -12,17 +12,16 @@ from pathlib import Path
 import pyspark
 import pytest
 from benchmarks.beside_peers import measure_cold, measure_warm
-from benchmarks.entries import ENTRIES
-from benchmarks.events import Load, draw, key, send, timestamp_ms
-from benchmarks.expected import Availability
+from benchmarks.events import Availability, Load, draw, key, send, timestamp_ms
 from benchmarks.measure import CommandFailed, LastingCommand, Usage
 from benchmarks.outputs import require_same_output
 from benchmarks.place import Place, create_topics, topic_ends
 from benchmarks.programs import ResultWrong, Run
+from benchmarks.table import ENTRIES
 from benchmarks.turns import Row, row_object, take_turns
 from confluent_kafka import Producer
 
-from benchmarks import spark_peers, stored, streams
+from benchmarks import peers, stored
 from tidegate.errors import SetupFailed
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.jars import locked_jars
@@ -91,7 +90,7 @@ def test_every_row_has_a_load() -> None:
 
 
 def test_peer_jars_are_locked_apart_from_ours() -> None:
-    jars = locked_jars("streams", streams.LOCK)
+    jars = locked_jars("streams", peers.STREAMS_LOCK)
     versions = {jar.artifact: jar.version for jar in jars}
     assert versions["kafka-streams"] == versions["kafka-clients"] == "4.3.1"
     assert {"rocksdbjni", "jackson-databind", "slf4j-api"} < versions.keys()
@@ -101,17 +100,17 @@ def test_peer_jars_are_locked_apart_from_ours() -> None:
 
 
 def test_jars_that_spark_lacks_are_locked() -> None:
-    versions = {jar.artifact: jar.version for jar in locked_jars("spark", spark_peers.LOCK)}
+    versions = {jar.artifact: jar.version for jar in locked_jars("spark", peers.SPARK_LOCK)}
     assert versions["spark-sql-kafka-0-10_2.13"] == pyspark.__version__
     assert {"kafka-clients", "commons-pool2", "delta-spark_4.1_2.13", "delta-storage"} < versions.keys()
 
 
 def test_missing_compiler_is_reported_for_the_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "find_java", lambda: tmp_path / "bin" / "java")
-    monkeypatch.setattr(streams, "java_home", lambda _: tmp_path)
+    monkeypatch.setattr(peers, "find_java", lambda: tmp_path / "bin" / "java")
+    monkeypatch.setattr(peers, "java_home", lambda _: tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SetupFailed, match=r"There is no javac in .* Install a JDK 17 or newer"):
-        streams.find_compiler()
+        peers.find_compiler()
 
 
 @pytest.mark.broker
@@ -196,7 +195,7 @@ def test_a_batch_sends_what_a_plain_loop_finds(
     measure: Callable[..., list[Row]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load = Load(events=2_000, keys=100)
-    monkeypatch.setattr(streams.StreamsPeer, "prepare", lambda *_: LoopPeer(load))
+    monkeypatch.setattr(peers.StreamsPeer, "prepare", lambda *_: LoopPeer(load))
     (row,) = measure(load, 1, "local[2]", _ignore)
     ours, theirs = (turn.run for turn in row.turns)
     assert ours.emitted == Availability(100).changes(load)

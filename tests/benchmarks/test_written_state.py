@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from benchmarks.events import Load, key
-from benchmarks.expected import Availability
+from benchmarks.events import Availability, Load, key
 from benchmarks.rows import Shape, sorted_batches
 from benchmarks.strategies import STRATEGIES
 from benchmarks.written_state import keys_of, write_state

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from benchmarks import spark_peers
+from benchmarks import peers
 from tests.conftest import REPOSITORY
 from tests.storage import spark_reader
 from tests.storage.files_for_tests import row
@@ -83,7 +83,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
     """Return Spark's answers by table."""
     folder = tmp_path_factory.mktemp("spark sql")
     home = Path(os.environ.get("TIDEGATE_HOME", REPOSITORY / ".tidegate"))
-    jars = ensure_jars("spark", home, spark_peers.LOCK)
+    jars = ensure_jars("spark", home, peers.SPARK_LOCK)
     queries = []
     for name, (fill, query) in TABLES.items():
         table = shared_table(Store(str(folder / name)))

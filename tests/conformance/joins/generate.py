@@ -10,8 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.streams import LOCK as STREAMS_LOCK
-from benchmarks.streams import find_compiler
+from benchmarks.peers import STREAMS_LOCK, find_compiler
 
 from tidegate.spark.java import find_java
 from tidegate_dev.jars import ensure_jars
