@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tests.batch.committed import Committed
 from tidegate.kernel.keys import key_hashes
-from tidegate_dev.demo.tables import read_batches
+from tidegate_dev.demo.samples import read_batches
 
 EVENTS = pa.struct([("events", pa.list_(pa.struct([("visitorId", pa.string())])))])
 STATE = pa.schema(

@@ -11,9 +11,8 @@ from click.testing import CliRunner, Result
 from tidegate.cli import cli
 from tidegate.inspect import BatchReport
 from tidegate.ledger import OffsetRange, Plan
-from tidegate_dev.demo.run import DemoResult, DemoRun, SampleResult
+from tidegate_dev.demo.run import DemoResult, DemoRun, SampleResult, verdict
 from tidegate_dev.demo.samples import AVAILABILITY, SAMPLES, VISITOR_BATCHES, Proof, Sample
-from tidegate_dev.demo.verdict import verdict
 
 BATCH = {"batch": 1, "events": [{"visitorId": "v", "action": "buy"}]}
 WAITING = {"batch": None, "events": [{"visitorId": "w", "action": "view"}]}

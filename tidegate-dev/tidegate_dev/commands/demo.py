@@ -50,7 +50,7 @@ def _print_result(result: SampleResult) -> None:
     """Print a sample's batches side by side, and the verdict."""
     from rich.markup import escape
 
-    from tidegate_dev.demo.verdict import verdict
+    from tidegate_dev.demo.run import verdict
 
     show(_sample_rows(result), False, f"What became of the events in {result.sample.topic}")
     word = "[green]EQUAL[/]" if result.proof.equal else "[red]DIFFERENT[/]"
@@ -95,7 +95,7 @@ def _run_column(run: DemoRun) -> dict[str, str]:
 def _sample_object(result: SampleResult) -> dict[str, Any]:
     """Return a sample for programs."""
     from tidegate.cli.batch import report_object
-    from tidegate_dev.demo.verdict import verdict
+    from tidegate_dev.demo.run import verdict
 
     return {
         "pipeline": result.sample.pipeline,

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
+from sqlalchemy import create_engine, text
+
 from tidegate.app import App
+from tidegate.inspect import read_state
 from tidegate.ledger import Plan, Stream
 from tidegate_dev.demo.events import WAVES, Event, stock_events
 from tidegate_dev.demo.expected import History, expected_availability
-from tidegate_dev.demo.expected_batches import expected_batches, faults
-from tidegate_dev.demo.tables import read_batches
+from tidegate_dev.demo.expected_batches import expected_batches, faults, listed
 from tidegate_dev.demo.topics import STOCK, VISITS, read_published
 from tidegate_dev.demo.visits import visit_events, visit_interval
+
+_ROWS = 'SELECT "customerId", batch, cast(events AS text) FROM visitor_batches ORDER BY batch, ordinal'
+
+
+def read_batches(app: App, stream: Stream) -> History:
+    """Return, per customer, the batches in the SQL table, then the visits that wait in the state as batch
+    None.
+
+    It has the shape of `expected_batches`, so that both can be compared.
+    Raises TidegateError if the state cannot be read.
+    """
+    engine = create_engine(app.settings.sql_url())
+    batches: History = {}
+    with engine.connect() as connection:
+        for customer, batch, events in connection.execute(text(_ROWS)):
+            batches.setdefault(str(customer), []).append({"batch": batch, "events": json.loads(events)})
+    engine.dispose()
+    state = read_state(app, stream).to_pylist()
+    waiting = {row["key"]: row["value"]["events"] for row in state if row["value"]}
+    names = sorted(batches.keys() | waiting.keys())
+    return {name: listed(batches.get(name, []), waiting.get(name, [])) for name in names}
 
 
 @dataclass(frozen=True)
