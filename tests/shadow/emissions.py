@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from tidegate.kernel.rows import Position
 from tidegate.shadow.comparison import Horizon, Rules, compared_jobs
-from tidegate.shadow.emission import Position, SentEmission, Window
+from tidegate.shadow.emission import SentEmission, Window
 
 ALL_READ = Horizon(other_ms=2**60)
 """Both jobs have read everything."""

@@ -12,11 +12,10 @@ from dataclasses import replace
 from tidegate.batch.trigger import Trigger
 from tidegate.errors import LogTruncated, OffsetsLost, TopicRecreated, TriggerInvalid
 from tidegate.kafka.log import KafkaLog, TopicView
-from tidegate.kafka.topic_facts import EpochEnd
+from tidegate.kafka.topic_facts import EpochEnd, Partition
 from tidegate.ledger import Head, OffsetRange, Plan, Stream
 from tidegate.model.sources import Sources
 
-Partition = tuple[str, int]
 Ends = Mapping[Partition, int]
 """Partition -> the offset after the last one that counts."""
 EpochEnds = Mapping[Partition, EpochEnd]

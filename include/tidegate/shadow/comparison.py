@@ -21,11 +21,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidegate.kafka.topic_facts import Partition
 from tidegate.kernel.strategy import Sameness
 from tidegate.shadow.alignment import Aligner, Row
 from tidegate.shadow.emission import DIFFERENCES, Entry, SentEmission, ShadowClass
-
-Partition = tuple[str, int]
 
 
 @dataclass(frozen=True)

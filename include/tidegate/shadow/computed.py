@@ -4,7 +4,7 @@ folder. Nothing is written beside that folder: no ledger entry, no state, no mes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from tidegate.batch import Trigger, draft
 from tidegate.batch.compute import left_before
 from tidegate.batch.lookups import check_lookup_tables
 from tidegate.errors import SettingsInvalid
-from tidegate.ledger import Head, OffsetRange, Plan
+from tidegate.ledger import Head, OffsetRange, Offsets, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.sources import Sources
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tidegate.spark.computation import Before
     from tidegate.spark.explain import TraceEvent
 
-Offsets = Mapping[tuple[str, int], int]
 BY_RECORDS = 0
 """A clock that no record is before: only the records themselves advance the time."""
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.formats.decoded import Explained
+from tidegate.kernel.rows import Position
 
-Position = tuple[str, int, int]
-"""Topic, partition and offset of a record."""
 Window = tuple[int, int | None]
 """The start of a window, and the end of a session: other windows of a stage differ by their starts."""
 Entry = tuple[str, Window | None]

@@ -20,11 +20,12 @@ from tidegate.batch.schemas import with_writers
 from tidegate.errors import PipelineInvalid, SettingsInvalid
 from tidegate.formats import FrameDecoder, Records
 from tidegate.kafka.log import TopicView
+from tidegate.kernel.rows import Position
 from tidegate.ledger import OffsetRange
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.source import Source
 from tidegate.model.stage import Stage
-from tidegate.shadow.emission import Position, SentEmission, Window, last_hop
+from tidegate.shadow.emission import SentEmission, Window, last_hop
 from tidegate.yaml.load import parse_tree
 from tidegate.yaml.tree import read
 

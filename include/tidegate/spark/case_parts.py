@@ -20,9 +20,11 @@ from tidegate.formats.records import PART
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.keys import GREATEST_HASH
 from tidegate.kernel.repeats import Repeats
+from tidegate.kernel.rows import Position
+from tidegate.kernel.stage import Place
 from tidegate.model.sources import Sources
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, numbered_by_key, with_value
-from tidegate.spark.shuffle import Place, Times, times_before, value_column
+from tidegate.spark.shuffle import Times, times_before, value_column
 from tidegate.spark.state import to_kernel, to_stored
 from tidegate.spark.steps import record_layout
 from tidegate.storage.schema import entry_columns, newest_rows
@@ -35,7 +37,6 @@ Span = tuple[int, int]
 """Consecutive numbers: the first, and the one after the last."""
 RowNumbers = npt.NDArray[np.int64]
 _TRACE_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "trace")
-Position = tuple[str, int, int]
 
 
 @dataclass(frozen=True)

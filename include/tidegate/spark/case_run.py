@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,7 @@ from tidegate.spark.case_parts import (
     emitted_of,
     without_repeats,
 )
-from tidegate.spark.case_tables import CaseTables, moved
+from tidegate.spark.case_tables import CaseTables, Rows, moved
 from tidegate.spark.computation import Before, Computation, Frames, PlannedBatch
 from tidegate.spark.explain import TracedOutput
 from tidegate.spark.frames import emission_frame, readers_of_source
@@ -63,7 +63,6 @@ from tidegate.stage_names import late_name
 from tidegate.storage.layout import Lake
 from tidegate.yaml.cases import CaseStep
 
-Rows = Sequence[Mapping[str, Any]]
 _EMISSION_ORDER = [(name, "ascending") for name in ("topic", "partition", *kernel.RANK.names, TO)]
 """`kernel_task.TIME_ORDER`, by the names that emissions have before they are a frame."""
 _NUMBER = "__number"

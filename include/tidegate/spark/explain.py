@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tidegate import kernel
 from tidegate.kernel.json_text import json_texts
+from tidegate.kernel.rows import Position
 from tidegate.kernel.strategies.in_sequence import described_mark, mark
 from tidegate.model.kernel_stages import DEDUPLICATION, SEQUENCE
 from tidegate.spark.computation import Computation, PlannedBatch
@@ -26,7 +27,6 @@ from tidegate.stage_names import late_name
 
 _FILTER_NAMES = {DEDUPLICATION: "deduplicate", SEQUENCE: "sequence"}
 """The names for people of the passes that only filter records: the source's fields."""
-Position = tuple[str, int, int]
 _COLUMNS = (
     "ordinal",
     "topic",

@@ -18,13 +18,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.kernel.rows import with_column
+from tidegate.kernel.stage import Place
 from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.frames import forwarded_schema
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, Output, PassTask
 from tidegate.spark.rows import key_hash
 from tidegate.spark.shuffle import (
     TO,
-    Place,
     Report,
     Slots,
     TimeReport,

@@ -23,14 +23,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.kernel.keys import LEAST_HASH
+from tidegate.kernel.stage import Place
 from tidegate.storage.manifest import DataFile
 
 REPORT, TO = "__report", "__to"
 """The columns that lead rows: the text of a report, null in all other rows; and where the row goes. A report
 goes to the task of the next level with this number, any other row to the pass with this number.
 """
-Place = tuple[str, int]
-"""A topic-partition."""
 Times = Mapping[Place, int]
 """Topic-partition -> stream time, epoch ms."""
 _RECORDS_AT_MOST, _RECORDS_PER_CORE, _STATE_BYTES = 500_000, 10_000, 1_000_000_000
