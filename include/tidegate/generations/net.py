@@ -37,7 +37,7 @@ from tidegate.generations.outputs import (
     own_feeds,
     whole_emissions,
 )
-from tidegate.kernel.rows import RECORDED
+from tidegate.kernel.rows import RECORDED, with_column
 from tidegate.ledger import Attempt, Charge, LeasedLedger, Plan
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
@@ -230,14 +230,8 @@ def _numbered(rows: pa.Table, seq: int) -> pa.Table:
     rows = rows.sort_by([(name, "ascending") for name in (HASH, *ENTRY)])
     for name in WINDOW:
         is_none = pc.equal(rows[name], NO_WINDOW)
-        window = pc.if_else(is_none, pa.scalar(None, pa.int64()), rows[name])
-        rows = rows.set_column(rows.column_names.index(name), name, window)
+        rows = with_column(rows, name, pc.if_else(is_none, pa.scalar(None, pa.int64()), rows[name]))
     count = rows.num_rows
-    replaced = {
-        ORDINAL: pa.array(range(count), pa.int64()),
-        REASON: pa.repeat(PROMOTED, count),
-        SEQ: pa.repeat(pa.scalar(seq, pa.int64()), count),
-    }
-    for name, column in replaced.items():
-        rows = rows.set_column(rows.column_names.index(name), name, column)
-    return rows
+    rows = with_column(rows, ORDINAL, range(count))
+    rows = with_column(rows, REASON, pa.repeat(PROMOTED, count))
+    return with_column(rows, SEQ, pa.repeat(pa.scalar(seq, pa.int64()), count))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tidegate.app.root import App, batch_named, needed_by
 from tidegate.errors import Halted
 from tidegate.kernel.json_text import json_texts
+from tidegate.kernel.rows import with_column
 from tidegate.ledger import Charge, Stream
 from tidegate.ledger.planned import planned_pipelines
 from tidegate.model.pipeline import Pipeline
@@ -195,8 +196,7 @@ def _as_consumed(rows: pa.Table) -> pa.Table:
 def _with_text(rows: pa.Table) -> pa.Table:
     rows = rows.combine_chunks().append_column(TEXT, json_texts(rows[VALUE].combine_chunks()))
     for name in WINDOW:
-        filled = pc.fill_null(rows[name], NO_WINDOW)
-        rows = rows.set_column(rows.column_names.index(name), name, filled)
+        rows = with_column(rows, name, pc.fill_null(rows[name], NO_WINDOW))
     return rows
 
 

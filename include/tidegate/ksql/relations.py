@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
@@ -125,9 +125,7 @@ def with_time(relation: Relation, options: WithOptions) -> Relation:
     column = names.get(named.strip("`").upper())
     if column is None or column.type.kind not in ("BIGINT", "TIMESTAMP", "STRING"):
         raise Untranslatable(f"there is no time in the column {named}", "Name a BIGINT with milliseconds.")
-    return Relation(
-        **{**vars(relation), "timestamp": column.name, "time_format": options.get("TIMESTAMP_FORMAT")}
-    )
+    return replace(relation, timestamp=column.name, time_format=options.get("TIMESTAMP_FORMAT"))
 
 
 def _column(part: exp.Expr, value_format: str | None) -> KsqlColumn:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from tidegate.failpoints import failpoint
 from tidegate.kernel.decision import live_rows_suffice
+from tidegate.kernel.rows import with_column
 from tidegate.kernel.stage import Stage
 from tidegate.storage.datafile import ROW_GROUP_ROWS, RowWriter, stored_schema
 from tidegate.storage.evolution import batch_of, declared_aliases
@@ -202,7 +203,7 @@ def fold(
 def of_batch(rows: pa.Table, seq: int) -> pa.Table:
     """Return state rows with `updated_seq` set to `seq`, as if batch `seq` had written them."""
     column = pa.repeat(pa.scalar(seq, pa.int64()), rows.num_rows)
-    return rows.set_column(rows.column_names.index(UPDATED_SEQ), UPDATED_SEQ, column)
+    return with_column(rows, UPDATED_SEQ, column)
 
 
 def _write(writer: RowWriter, rows: pa.Table) -> int:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tidegate.kernel.counts import Counts, count_emissions
 from tidegate.kernel.gate import without_refused
 from tidegate.kernel.ordering import after_first, already_applied, ends, last_where, row_numbers, starts
-from tidegate.kernel.rows import EMISSION, FIRST, RECORD, RECORDED, STATE, fill, least_times
+from tidegate.kernel.rows import EMISSION, FIRST, RECORD, RECORDED, STATE, fill, least_times, with_column
 from tidegate.kernel.stage import Batch, Stage
 from tidegate.kernel.state import Entry
 
@@ -155,7 +155,7 @@ def _emissions(
 def _keep_emitted(emitted: pa.RecordBatch) -> pa.RecordBatch:
     """Return each key's last emission as its new state."""
     last = emitted.filter(ends(starts(emitted.column("key"))))
-    return last.set_column(last.schema.get_field_index("emitted"), "emitted", last.column("value"))
+    return with_column(last, "emitted", last.column("value"))
 
 
 def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.RecordBatch:
@@ -168,7 +168,7 @@ def _keep_everything(rows: pa.RecordBatch, emitted: pa.RecordBatch) -> pa.Record
     final = emitted.filter(ends(starts(emitted.column("key"))))
     sent = pc.index_in(values.column("key"), value_set=final.column("key"))
     now = pc.if_else(sent.is_valid(), final.column("value").take(sent), previously)
-    values = values.set_column(values.schema.get_field_index("emitted"), "emitted", now)
+    values = with_column(values, "emitted", now)
     # a key whose records were all repetitions keeps the row that is stored
     return values.filter(pc.equal(values.column("kind"), RECORD))
 

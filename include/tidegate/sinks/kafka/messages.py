@@ -20,6 +20,7 @@ from tidegate.formats.registry import formats
 from tidegate.formats.schemas import Payload, RecordSchema, SinkSchema, Unwritable
 from tidegate.kafka.messages import HEADER
 from tidegate.kafka.registry import SchemaRegistry
+from tidegate.kernel.rows import with_column
 from tidegate.model.cloudevents import CloudEvents
 from tidegate.model.kernel_stages import message_columns
 from tidegate.model.pipeline import Pipeline
@@ -67,7 +68,7 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
 def _at(clock_ms: int, messages: pa.RecordBatch) -> pa.RecordBatch:
     """Return the messages with the batch's clock as their timestamp."""
     clocks = pa.repeat(pa.scalar(clock_ms, pa.int64()), messages.num_rows)
-    return messages.set_column(messages.schema.get_field_index("timestamp_ms"), "timestamp_ms", clocks)
+    return with_column(messages, "timestamp_ms", clocks)
 
 
 def _messages(sink: KafkaSink, batch: str, emissions: pa.RecordBatch) -> pa.RecordBatch:
@@ -112,8 +113,7 @@ def _as_events(
         return with_headers(messages, event_headers(attributes))
     is_deletion = data.is_null()
     events = pc.if_else(is_deletion, None, event_texts(attributes, data))
-    place = messages.schema.get_field_index("value")
-    messages = messages.set_column(place, "value", events.view(pa.binary()))
+    messages = with_column(messages, "value", events.view(pa.binary()))
     headers = {
         name: pc.if_else(is_deletion, column, None) for name, column in event_headers(attributes).items()
     }
@@ -142,7 +142,7 @@ def _with_tombstones(
     follows = np.concatenate([[False], rows[1:] == rows[:-1]])
     doubled = messages.take(pa.array(rows))
     values = pc.if_else(pa.array(follows), pa.scalar(None, pa.binary()), doubled.column("value"))
-    return doubled.set_column(doubled.schema.get_field_index("value"), "value", values)
+    return with_column(doubled, "value", values)
 
 
 def _from(batches: Iterable[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
