@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from kafka.admin import NewTopic
 from kafka import KafkaAdminClient
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.log import KafkaLog
+from tidegate.signals import terminate
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.stack import environment
 
@@ -48,7 +48,7 @@ def temporary_home() -> Iterator[Path]:
     """
     installed = Path(os.environ.get("TIDEGATE_HOME") or PROJECT / ".tidegate").absolute()
     before = dict(os.environ)
-    handler = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    handler = signal.signal(signal.SIGTERM, terminate)
     try:
         with tempfile.TemporaryDirectory(prefix="tidegate-bench-", ignore_cleanup_errors=True) as folder:
             home = Path(folder)
