@@ -63,7 +63,7 @@ lint: ## Check style, words and types only
 	$(VENV)/python -m scripts.words
 	$(VENV)/mypy
 
-simulate: ## Try the batch protocol in 1,000,000 random worlds of four kinds, on all cores (four hours on two)
+simulate: ## Try the batch protocol in 1,000,000 random worlds of four kinds, on all cores (one to four hours on two)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/python -m tests.simulator --seeds 700000
 	$(VENV)/python -m tests.simulator --seeds 100000 --world generations
