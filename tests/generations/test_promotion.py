@@ -309,6 +309,18 @@ def test_mistaken_file_keeps_asking_for_approval(beside: Beside, text: str) -> N
         beside.promote(beside.new)
 
 
+def test_file_refused_beside_another_pipeline_asks_for_approval(beside: Beside) -> None:
+    beside.fill()
+    text = beside.old.file.read_text().replace("path: firsts", "path: others")
+    # The table `firsts` of the generations lies in the folder of this pipeline.
+    beside.old.file.with_name("firsts.yaml").write_text(
+        text.replace("pipeline: visitors", "pipeline: firsts")
+    )
+    beside.new.file.write_text(beside.new.file.read_text() + ASKS.replace("true", "false"))
+    with pytest.raises(SettingsInvalid, match="have to be approved"):
+        beside.promote(beside.new)
+
+
 def test_an_approval_holds_for_the_next_decision_alone(beside: Beside) -> None:
     beside.fill()
     approval = Approval("anna", after=1)

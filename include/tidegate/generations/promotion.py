@@ -24,7 +24,7 @@ from tidegate.generations.net import net_batch
 from tidegate.ledger import Charge, Head, LeasedLedger, Plan, Promotion, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.airflow import AirflowSettings
-from tidegate.yaml.load import load_defaults, load_pipelines, stream_in_broken_file
+from tidegate.yaml.load import load_defaults, load_generations, stream_in_broken_file
 
 _KEY = "approve_promotion"
 logger = logging.getLogger(__name__)
@@ -50,9 +50,9 @@ def needs_approval(app: App, pipeline: str) -> bool:
     folder = app.settings.pipelines
     defaults = load_defaults(folder).airflow
     # Files, not plans: an approval is a rule of the project, and holds from the moment it is written.
-    pipelines, errors = load_pipelines(folder, {pipeline})
-    own = [pipeline_.airflow for pipeline_ in pipelines.values() if pipeline_.pipeline == pipeline]
-    if any(settings.over(defaults).approve_promotion for settings in own or [AirflowSettings()]):
+    generations, errors = load_generations(folder, pipeline)
+    own = [generation.airflow for generation in generations] or [AirflowSettings()]
+    if any(settings.over(defaults).approve_promotion for settings in own):
         return True
     files = {error.problems[0].file for error in errors}
     return any(_is_of(file, pipeline) and _KEY in Path(file).read_text(errors="replace") for file in files)

@@ -48,10 +48,8 @@ def parse_pipeline(text: str, file: str) -> Pipeline:
     return parse_tree(read(text, file), text)
 
 
-def load_pipelines(
-    folder: Path, names: Container[str] | None = None
-) -> tuple[dict[str, Pipeline], list[PipelineInvalid]]:
-    """Load all pipelines of a folder, or those that may have one of these names.
+def load_pipelines(folder: Path) -> tuple[dict[str, Pipeline], list[PipelineInvalid]]:
+    """Load all pipelines of a folder.
 
     Two files may have two generations of a pipeline, which run side by side. If several files have the same
     pipeline and generation, none of them is accepted, because only one could own the state. A file is also
@@ -64,16 +62,30 @@ def load_pipelines(
     # A mistake in one file must not take away the pipelines of the others.
     for path in pipeline_files(folder):
         try:
-            text = read_text(path)
-            # The name first: to parse all files of a large folder takes long.
-            if names is None or _may_be_of(text, names):
-                pipelines[path] = parse_pipeline(text, str(path))
+            pipelines[path] = load_pipeline(path)
         except PipelineInvalid as error:
             errors.append(error)
     # After all files: only now each conflict between two of them shows.
     refused = dict(_refused(pipelines))
     accepted = {path.stem: pipeline for path, pipeline in pipelines.items() if path not in refused}
     return accepted, [*errors, *refused.values()]
+
+
+def load_generations(folder: Path, pipeline: str) -> tuple[list[Pipeline], list[PipelineInvalid]]:
+    """Load the files of all generations of a pipeline that `load_pipelines` would accept.
+
+    Returns them, and an error for each file that is refused. The errors include files that do not show which
+    pipeline they belong to.
+    """
+    pipelines, errors = [], []
+    for path in pipeline_files(folder):
+        try:
+            # The name first: to parse all files of a large folder takes long.
+            if _may_be_of(read_text(path), {pipeline}):
+                pipelines.append(load_pipeline_of_folder(path))
+        except PipelineInvalid as error:
+            errors.append(error)
+    return [loaded for loaded in pipelines if loaded.pipeline == pipeline], errors
 
 
 def load_pipeline_of_folder(path: Path) -> Pipeline:
@@ -90,6 +102,7 @@ def load_pipeline_of_folder(path: Path) -> Pipeline:
     pipelines = {path: pipeline}
     for other in sorted(path.parent.glob("*.yaml")):
         with suppress(PipelineInvalid):
+            # The name first: to parse all files of a large folder takes long.
             if other != path and _may_be_of(read_text(other), names):
                 pipelines[other] = load_pipeline(other)
     refusal = dict(_refused(pipelines)).get(path)
