@@ -12,6 +12,12 @@ pytestmark = pytest.mark.process
 BEGIN = "import sys; from tidegate.imports import keep_pandas_out; keep_pandas_out(); import pyarrow as pa;"
 
 
+def output_of(program: str) -> list[str]:
+    """Return the words that a program prints in a Python of its own."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
 @pytest.mark.parametrize(
     ("program", "printed"),
     [
@@ -27,8 +33,7 @@ BEGIN = "import sys; from tidegate.imports import keep_pandas_out; keep_pandas_o
     ids=["an array", "to_pandas", "a Series after it", "pandas itself"],
 )
 def test_pandas_is_imported_only_on_request(program: str, printed: str) -> None:
-    done = subprocess.run([sys.executable, "-c", BEGIN + program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == printed
+    assert output_of(BEGIN + program) == [printed]
 
 
 @pytest.mark.parametrize("before", ["", "import pyarrow;"], ids=["pyarrow comes later", "pyarrow is there"])
@@ -39,8 +44,7 @@ def test_pandas_is_kept_out_without_pyarrow(before: str) -> None:
         "keep_pandas_out(); keep_pandas_out(); print(('pyarrow' in sys.modules) == there);"
         "import pyarrow as pa; pa.array([1]); print('pandas' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "False"]
+    assert output_of(program) == ["True", "False"]
 
 
 def test_pyspark_asks_for_pandas_without_importing_it() -> None:
@@ -52,8 +56,7 @@ def test_pyspark_asks_for_pandas_without_importing_it() -> None:
         "pandas_udf(lambda rows: rows, StructType(), PythonEvalType.SQL_MAP_ARROW_ITER_UDF);"
         "print(have_pandas, 'pandas' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "False"]
+    assert output_of(program) == ["True", "False"]
 
 
 def test_spark_connect_imports_pandas_only_on_request() -> None:
@@ -64,8 +67,7 @@ def test_spark_connect_imports_pandas_only_on_request() -> None:
         "frame = session.pd.DataFrame({'n': [1]}); print(core.pd.DataFrame is type(frame));"
         "print(session.is_datetime64_dtype(frame['n'].astype('datetime64[ns]')))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "True"]
+    assert output_of(program) == ["False", "True", "True"]
 
 
 def test_command_help_imports_no_pandas() -> None:

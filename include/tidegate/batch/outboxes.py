@@ -20,7 +20,7 @@ from tidegate.app.root import App
 from tidegate.app.tables import check_columns
 from tidegate.failpoints import failpoint
 from tidegate.formats.decoded import Reason
-from tidegate.kernel.counts import REFUSED_ROW, refused_emissions
+from tidegate.kernel.counts import REFUSED_ROW, came_in, refused_emissions
 from tidegate.ledger import Attempt, Plan
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.outbox import Outbox
@@ -28,8 +28,7 @@ from tidegate.sinks.port import OpenSink
 from tidegate.storage import DataFile
 from tidegate.storage.datafile import RowWriter, rewritten
 from tidegate.storage.manifest import manifest_of
-from tidegate.storage.quarantine_files import OUTBOX_COLUMNS
-from tidegate.storage.quarantine_files import refused_emissions as quarantine_rows
+from tidegate.storage.quarantine_files import OUTBOX_COLUMNS, quarantined_emissions
 
 
 def check_outboxes(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) -> None:
@@ -70,12 +69,6 @@ def without_refused(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
             return attempt
 
 
-def came_in(attempt: Attempt) -> int:
-    """Return the number of records of a batch. `explode` makes several of one."""
-    counts = attempt.stage_counts("")
-    return int(counts.get("read", 0) + counts.get("exploded", 0))
-
-
 def in_quarantine(attempt: Attempt) -> int:
     """Return the number of records and emissions of a batch that are in quarantine."""
     counts = attempt.stage_counts("")
@@ -88,7 +81,7 @@ def _most_refused(plan: Plan, pipeline: Pipeline, attempt: Attempt) -> int | Non
     rule = pipeline.quarantine
     if plan.replay is not None or rule is None or rule.stop is None:
         return None
-    most = rule.stop.most(came_in(attempt))
+    most = rule.stop.most(came_in(attempt.stage_counts("")))
     return None if most is None else most - in_quarantine(attempt)
 
 
@@ -140,7 +133,7 @@ class _Sorter:
         is_refused = reasons.is_valid()
         reasons = pc.binary_join_element_wise(str(Reason.REFUSED_ROW), reasons.drop_null(), ": ")
         for emissions in rows.select(OUTBOX_COLUMNS).filter(is_refused).combine_chunks().to_batches():
-            self.quarantine.write(quarantine_rows(emissions, reasons, self.seq))
+            self.quarantine.write(quarantined_emissions(emissions, reasons, self.seq))
         return rows.filter(pc.invert(is_refused))
 
 

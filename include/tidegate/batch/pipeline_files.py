@@ -153,7 +153,7 @@ def _overlap(sent: Head, plan: Plan, parts: Sequence[OffsetRange]) -> tuple[Offs
         if sent.topic_ids.get(part.topic) == plan.topic_ids.get(part.topic)
     }
     return tuple(
-        OffsetRange(part.topic, part.partition, part.start, ends[part.topic, part.partition])
+        OffsetRange(part.topic, part.partition, part.start, ends[part.place])
         for part in parts
         if part.span and part.start < ends.get(part.place, 0)
     )

@@ -263,7 +263,7 @@ def _view_source(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -> 
         stalled = stalled_in(log, views)
     ends = {(view.topic, partition): end for view in views for partition, end in view.stable_ends.items()}
     # Lag ends at the last stable offset, since no batch could read the records from there on.
-    waiting = sum(max(0, ends[range_.topic, range_.partition] - range_.start) for range_ in ranges)
+    waiting = sum(max(0, ends[range_.place] - range_.start) for range_ in ranges)
     topic_ids = {**head.topic_ids, **{view.topic: view.topic_id for view in views}}
     for sink in app.sinks(head.stream, pipeline):
         sink.check_source(topic_ids)
@@ -320,7 +320,7 @@ def _check_direction(lease: LeasedLedger, plan: Plan, trigger: Trigger) -> None:
     later time, whichever run reads it. A scheduled run is never refused: it continues from the head, whatever
     the clocks have done.
     """
-    clocks = [plan.clocks[range_.topic, range_.partition] for range_ in plan.ranges if range_.span]
+    clocks = [plan.clocks[range_.place] for range_ in plan.ranges if range_.span]
     if trigger.backfill and plan.clock_ms < max(clocks, default=-1):
         # A refusal is final, so it must not come from a try that was overtaken since: that one is Fenced.
         lease.renew()

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App
-from tidegate.batch.outboxes import came_in, check_outboxes, in_quarantine, without_refused
+from tidegate.batch.outboxes import check_outboxes, in_quarantine, without_refused
 from tidegate.batch.suites import CheckedSuite, checked_suite, stage_facts, suite_parameters
 from tidegate.errors import Halted, LateExceeded, Permanent, QualityFailed, QuarantineExceeded
 from tidegate.failpoints import failpoint
-from tidegate.kernel.counts import REFUSED_ROW
+from tidegate.kernel.counts import REFUSED_ROW, came_in
 from tidegate.ledger import Attempt, LeasedLedger, Plan, QualityResult
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.report import COLUMNS, FIELDS, REASON, source_counts
@@ -190,7 +190,7 @@ def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
 def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
     """Return the records that the pipeline's rules bound. `why` has the reasons of quarantine, counted."""
     pipeline, counts = planned_pipeline(plan), attempt.stage_counts("")
-    records = came_in(attempt)
+    records = came_in(counts)
     of_batch = f"of {records} records of batch {plan.seq} of {plan.stream}"
     excesses = []
     if pipeline.quarantine is not None:
@@ -218,7 +218,7 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
 def _log_records(plan: Plan, attempt: Attempt, why: str) -> None:
     """Log the counts: as a warning if no record could be used, whatever the bounds are."""
     whole = attempt.stage_counts("")
-    records, used = came_in(attempt), int(whole.get("used", 0))
+    records, used = came_in(whole), int(whole.get("used", 0))
     quarantined, late = int(whole.get("quarantined", 0)), int(whole.get("expired-window-record-drop", 0))
     lost = f"{quarantined} in quarantine{f' ({why})' if why else ''}, {late} late"
     if records and not used and (quarantined or late):

@@ -50,6 +50,11 @@ REFUSED_EMISSIONS = ("emitted-too-large", "emitted-refused-timestamp", REFUSED_R
 """Counts of emissions that a sink would refuse, and that are in quarantine instead."""
 
 
+def came_in(counts: Mapping[str, float]) -> int:
+    """Return the number of a batch's records, with those that `explode` added."""
+    return int(counts.get("read", 0) + counts.get("exploded", 0))
+
+
 def outgoing(counts: Mapping[str, float]) -> int:
     """Return the number of a stage's emissions that its sinks get, without those that a sink would refuse.
 

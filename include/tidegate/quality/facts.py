@@ -87,7 +87,7 @@ def batch_counts(counts: Mapping[str, Mapping[str, float]], stage: str, explodes
     """
     whole, emitted = (counts.get(name, {}) for name in ("", stage))
     return BatchCounts(
-        came_in=int(whole.get("read", 0) + whole.get("exploded", 0)),
+        came_in=kernel.came_in(whole),
         used=int(whole.get("used", 0)),
         quarantined=int(whole.get("quarantined", 0)),
         deduplicated=int(whole.get("deduplicated", 0)),

@@ -24,7 +24,7 @@ from tidegate.stage_names import late_name
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.layout import Lake
 from tidegate.storage.manifest import DataFile, Kind
-from tidegate.storage.quarantine_files import quarantine_rows, refused_emissions, refused_input
+from tidegate.storage.quarantine_files import quarantine_rows, quarantined_emissions, refused_input
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class WrittenTask:
             counts[COUNTED[reason["values"]]] += reason["counts"]
         is_refused = refused.is_valid()
         refusals = rows.filter(is_refused), refused.filter(is_refused)
-        self._writers.write("quarantine", refused_emissions(*refusals, self._output.seq))
+        self._writers.write("quarantine", quarantined_emissions(*refusals, self._output.seq))
         return rows.filter(pc.invert(is_refused))
 
 

@@ -151,7 +151,7 @@ def refused_input(rows: pa.RecordBatch, reasons: pa.StringArray) -> pa.StructArr
     return pa.StructArray.from_arrays(columns, fields=list(INPUT))
 
 
-def refused_emissions(rows: pa.RecordBatch, reasons: pa.StringArray, seq: int) -> pa.RecordBatch:
+def quarantined_emissions(rows: pa.RecordBatch, reasons: pa.StringArray, seq: int) -> pa.RecordBatch:
     """Return rows of an outbox that a sink refuses, in the form of quarantine.
 
     Args:

@@ -10,7 +10,11 @@ from tests.mariadb import MariaDbServer
 
 
 def new_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
-    """The URL of an empty database of a kind."""
+    """The URL of an empty database of a kind; `postgresql, staged` gets all rows through a staging table."""
+    kind, _, way = kind.partition(", ")
+    if way == "staged":
+        monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+        monkeypatch.setattr("tidegate.sinks.sql.dialects.postgresql.STAGED_ROWS", 1)
     if kind in ("sqlite", "duckdb"):
         return f"{kind}:///{folder / 'database.db'}"
     if kind == "mariadb":

@@ -50,12 +50,9 @@ FAULTS = (
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "postgresql, staged", "mariadb", "duckdb"])
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database; it gets few rows one by one, and many through a staging table."""
-    kind, _, way = request.param.partition(", ")
-    if way == "staged":
-        monkeypatch.setattr("tidegate.sinks.sql.dialects.postgresql.STAGED_ROWS", 1)
-    return new_database(kind, request, tmp_path)
+    return new_database(request.param, request, tmp_path)
 
 
 def test_appended_batches_stand_one_after_the_other(url: str) -> None:

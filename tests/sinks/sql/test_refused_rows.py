@@ -20,12 +20,9 @@ KINDS = ["sqlite", "postgresql", "postgresql, staged", "mariadb"]
 
 
 @pytest.fixture(params=KINDS)
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database that can try rows."""
-    kind, _, way = request.param.partition(", ")
-    if way == "staged":
-        monkeypatch.setattr("tidegate.sinks.sql.dialects.postgresql.STAGED_ROWS", 1)
-    return new_database(kind, request, tmp_path)
+    return new_database(request.param, request, tmp_path)
 
 
 def checked(url: str, mode: str = "append", rule: str = "CHECK (n < 5)", **settings: Any) -> Sink:

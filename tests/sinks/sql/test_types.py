@@ -25,12 +25,9 @@ KINDS = ["sqlite", "postgresql", "postgresql, staged", "mariadb", "duckdb"]
 
 
 @pytest.fixture(params=KINDS)
-def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of each kind; PostgreSQL with rows one by one, and by COPY."""
-    kind, _, way = request.param.partition(", ")
-    if way == "staged":
-        monkeypatch.setattr("tidegate.sinks.sql.dialects.postgresql.STAGED_ROWS", 1)
-    return new_database(kind, request, tmp_path)
+    return new_database(request.param, request, tmp_path)
 
 
 def has_arrays(url: str) -> bool:
@@ -49,6 +46,12 @@ def texts(sink: Sink, name: str) -> list[str | None]:
         f"SELECT cast({sink.quoted(name)} AS {type_}) AS t FROM visitor_batches ORDER BY {sink.quoted('key')}"
     )
     return [row["t"] for row in sink.query(query)]
+
+
+def check(sink: Sink) -> None:
+    """Check the table of a sink as the step `plan` does."""
+    with sink.database() as database, database.reading() as connection:
+        check_table(connection, sink.layout())
 
 
 def column_types(url: str, table: str = "visitor_batches") -> dict[str, str]:
@@ -287,14 +290,10 @@ def test_column_of_numbers_takes_no_times(url: str) -> None:
     sink = Sink(url)
     own = "stream varchar(99), batch bigint, ordinal bigint, PRIMARY KEY (stream, batch, ordinal)"
     sink.query(f"CREATE TABLE visitor_batches (emitted_timestamp bigint, {own})")
-    with (
-        sink.database() as database,
-        database.reading() as connection,
-        pytest.raises(
-            SinkRefused, match=r"emitted_timestamp of the SQL table visitor_batches is BIGINT.*writes"
-        ),
+    with pytest.raises(
+        SinkRefused, match=r"emitted_timestamp of the SQL table visitor_batches is BIGINT.*writes"
     ):
-        check_table(connection, sink.layout())
+        check(sink)
 
 
 def test_duckdb_times_without_zone_are_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,14 +351,10 @@ def test_column_of_another_kind_is_refused_in_postgresql(
 ) -> None:
     Sink(postgres_url, value=pa.struct([("v", before)])).publish(1, [emission("k", None)])
     sink = Sink(postgres_url, value=pa.struct([("v", after)]))
-    with (
-        sink.database() as database,
-        database.reading() as connection,
-        pytest.raises(
-            SinkRefused, match=r"column v of the SQL table visitor_batches is .*, and tidegate writes"
-        ),
+    with pytest.raises(
+        SinkRefused, match=r"column v of the SQL table visitor_batches is .*, and tidegate writes"
     ):
-        check_table(connection, sink.layout())
+        check(sink)
 
 
 def test_text_column_of_a_user_takes_json(url: str) -> None:
