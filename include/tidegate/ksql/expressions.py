@@ -1,17 +1,19 @@
 """Expressions of ksqlDB as expressions of Spark SQL with the same result, also for nulls and errors.
 
 In ksqlDB an expression that fails is null as a whole, and a row whose condition fails is dropped. Arithmetic,
-LIKE and boolean operators fail on a null; comparisons with a null are false, and not null.
+LIKE and boolean operators fail on a null; comparisons with a null are false, and not null. Some parts are
+null alone if they fail: a cast, items of arrays, maps and structs, and a call or a field as an argument.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
 from tidegate.ksql import types
+from tidegate.ksql.functions import UNITS, WITH_UNIT
 from tidegate.ksql.translated import (
     CASTS,
     Translated,
@@ -22,6 +24,7 @@ from tidegate.ksql.translated import (
     comparable,
     failing,
     guarded,
+    like,
     literal,
     quoted_text,
     text_of,
@@ -127,9 +130,11 @@ class Translator:
         place = index.sql if index.literal is not None else f"nullif({index.sql}, 0)"
         if index.literal == "0":
             place = f"size({operand.sql}) + 1"
-        return Translated(
-            f"try_element_at({operand.sql}, {place})", operand.type.parts[0], operand.fails + index.fails
-        )
+        fails = operand.fails + index.fails
+        if not index.is_certain:
+            # a place that is null fails, unless there is no array
+            fails += (f"(case when {operand.sql} is null then 0 else {index.sql} end)",)
+        return Translated(f"try_element_at({operand.sql}, {place})", operand.type.parts[0], fails)
 
     # numbers
 
@@ -232,16 +237,11 @@ class Translator:
 
     def _logical(self, node: exp.Connector) -> Translated:
         left, right = self._boolean(node.this), self._boolean(node.expression)
-        sign = "and" if isinstance(node, exp.And) else "or"
-        sql = f"({left.sql} {sign} {right.sql})"
-        certain = left.is_certain and right.is_certain
-        # ksqlDB looks at the left side first, and fails if it is null
-        sql = sql if left.is_certain else f"(case when {left.sql} is null then null else {sql} end)"
-        return Translated(sql, BOOLEAN, () if certain else (sql,), is_certain=certain)
+        return _joined(left, "and" if isinstance(node, exp.And) else "or", right)
 
     def _not(self, node: exp.Not) -> Translated:
         operand = self._boolean(node.this)
-        return Translated(f"(not {operand.sql})", BOOLEAN, operand.fails, is_certain=operand.is_certain)
+        return failing(f"(not {operand.sql})", BOOLEAN, operand)
 
     def _is_null(self, node: exp.Is) -> Translated:
         if not isinstance(node.expression, exp.Null):
@@ -267,17 +267,14 @@ class Translator:
     def _between(self, node: exp.Between) -> Translated:
         low = self._comparison(exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()))
         high = self._comparison(exp.LTE(this=node.this.copy(), expression=node.args["high"].copy()))
-        fails = low.fails + high.fails
-        return Translated(f"({low.sql} and {high.sql})", BOOLEAN, fails, is_certain=not fails)
+        return _joined(low, "and", high)
 
     def _like(self, node: exp.Like) -> Translated:
         operand, pattern = self.value(node.this), self.value(node.expression)
         if operand.type != STRING or pattern.literal is None:
             raise Untranslatable(f"`{text_of(node)}` has no literal pattern", "Write the pattern itself.")
-        # In Spark a backslash escapes; in ksqlDB nothing does. `.` of Java's pattern is no line end.
-        text = pattern.literal.replace("\\", "\\\\")
-        sign = "not like" if node.args.get("negate") else "like"
-        return failing(f"({operand.sql} {sign} {quoted_text(text)})", BOOLEAN, operand)
+        sign = "not " if node.args.get("negate") else ""
+        return failing(f"({sign}{like(operand.sql, pattern.literal)})", BOOLEAN, operand)
 
     def _case(self, node: exp.Case) -> Translated:
         if node.this is not None:
@@ -286,46 +283,52 @@ class Translator:
         default = node.args.get("default")
         last = Translated("null", NULL) if default is None else self.value(default)
         type_ = common_type([*results, last], node)
-        branches = []
-        for branch, result in zip(node.args["ifs"], results, strict=True):
-            test = self._boolean(branch.this)
-            if not test.is_certain:
-                branches.append(f"when {test.sql} is null then null")
-            branches.append(f"when {test.sql} then {as_type(result, type_).sql}")
-        return Translated(f"(case {' '.join(branches)} else {as_type(last, type_).sql} end)", type_)
+        tests = [self._boolean(branch.this) for branch in node.args["ifs"]]
+        fails: tuple[str, ...] = ()
+        if not all(test.is_certain for test in tests) or any(result.fails for result in (*results, last)):
+            # it fails where a test is null, or where the result fails that is taken
+            fails = (_case(tests, [guarded("0", result.fails) for result in (*results, last)]),)
+        sql = _case(tests, [as_type(result, type_).sql for result in (*results, last)])
+        return Translated(sql, type_, fails)
 
     # casts and calls
 
     def _cast(self, node: exp.Cast) -> Translated:
         operand, to = self.value(node.this), types.type_of(node.args["to"])
         if operand.type in (to, NULL):
-            return Translated(
-                operand.sql if operand.type == to else f"cast(null as {to.ddl})", to, operand.fails
-            )
+            return Translated(operand.sql if operand.type == to else f"cast(null as {to.ddl})", to)
         pair = (operand.type.kind, to.kind)
         if pair not in CASTS:
             raise Untranslatable(f"a cast of {pair[0]} to {pair[1]} differs", "Cast in the producer.")
-        return Translated(CASTS[pair].format(operand.sql, to.ddl), to, operand.fails)
+        return Translated(CASTS[pair].format(operand.sql, to.ddl), to)
 
     def _array(self, node: exp.Array) -> Translated:
         items = [self.value(item) for item in node.expressions]
         type_ = common_type(items, node)
-        fails = tuple(failing for item in items for failing in item.fails)
         sql = f"array({', '.join(as_type(item, type_).sql for item in items)})"
-        return Translated(guarded(sql, fails), KsqlType("ARRAY", (type_,)), fails)
+        return Translated(sql, KsqlType("ARRAY", (type_,)))
 
     def _function(self, node: exp.Anonymous) -> Translated:
         name = str(node.this).upper()
         if name in ("STRUCT", "MAP"):
             return self._built(name, node)
-        return self.call(name, lambda: [self.value(argument) for argument in node.expressions])
+        units = node.expressions[:1] if name in WITH_UNIT else []
+        return self.call(
+            name,
+            lambda: [*map(_unit, units), *map(self._argument, node.expressions[len(units) :])],
+        )
 
     def _concatenation(self, node: exp.Binary) -> Translated:
-        return self.call("CONCAT", lambda: [self.value(side) for side in (node.this, node.expression)])
+        return self.call("CONCAT", lambda: [self._argument(side) for side in (node.this, node.expression)])
+
+    def _argument(self, node: exp.Expr) -> Translated:
+        """Return an argument of a function. A call or a field that fails is a null argument."""
+        argument = self.value(node)
+        contains = isinstance(node.unnest(), (exp.Anonymous, exp.DPipe, exp.Dot))
+        return replace(argument, fails=()) if contains else argument
 
     def _built(self, name: str, node: exp.Anonymous) -> Translated:
         pairs = [(part.this, self.value(part.expression)) for part in node.expressions]
-        fails = tuple(failing for _, value in pairs for failing in value.fails)
         if name == "STRUCT":
             names = [name_of(key) for key, _ in pairs]
             parts = ", ".join(
@@ -334,9 +337,7 @@ class Translator:
             fields = tuple((key, value.type) for key, (_, value) in zip(names, pairs, strict=True))
             if not pairs or any(type_ == NULL for _, type_ in fields):
                 raise Untranslatable("a STRUCT has a field without a type", "Cast the null.")
-            return Translated(
-                guarded(f"named_struct({parts})", fails), KsqlType("STRUCT", fields=fields), fails
-            )
+            return Translated(f"named_struct({parts})", KsqlType("STRUCT", fields=fields))
         values = [value for _, value in pairs]
         type_ = common_type(values, node)
         keys = [self.value(key) for key, _ in pairs]
@@ -345,4 +346,30 @@ class Translator:
         parts = ", ".join(
             f"{key.sql}, {as_type(value, type_).sql}" for key, value in zip(keys, values, strict=True)
         )
-        return Translated(guarded(f"map({parts})", fails), KsqlType("MAP", (STRING, type_)), fails)
+        return Translated(f"map({parts})", KsqlType("MAP", (STRING, type_)))
+
+
+def _unit(node: exp.Expr) -> Translated:
+    """Return the milliseconds of a unit of time."""
+    ms = UNITS.get(name_of(node.this)) if isinstance(node, exp.Column) else None
+    if ms is None:
+        raise Untranslatable(f"`{text_of(node)}` is no unit of time", f"Use {', '.join(UNITS)}.")
+    return Translated(f"{ms}L", BIGINT, is_certain=True, literal=str(ms))
+
+
+def _joined(left: Translated, sign: str, right: Translated) -> Translated:
+    """Return `and` or `or` of two conditions. ksqlDB looks at the left one first, and fails if it is null."""
+    sql = f"({left.sql} {sign} {right.sql})"
+    sql = sql if left.is_certain else f"(case when {left.sql} is null then null else {sql} end)"
+    certain = left.is_certain and right.is_certain
+    return Translated(sql, BOOLEAN, () if certain else (sql,), is_certain=certain)
+
+
+def _case(tests: Sequence[Translated], results: Sequence[str]) -> str:
+    """Return a CASE that is null where a test is null; the last result is that of ELSE."""
+    branches = []
+    for test, result in zip(tests, results, strict=False):
+        if not test.is_certain:
+            branches.append(f"when {test.sql} is null then null")
+        branches.append(f"when {test.sql} then {result}")
+    return f"(case {' '.join(branches)} else {results[-1]} end)"

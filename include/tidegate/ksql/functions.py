@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from zoneinfo import available_timezones
 
 from tidegate.ksql.translated import Translated, guarded, quoted_text
 from tidegate.ksql.types import (
@@ -32,14 +33,17 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "items": ("ARRAY",),
     "map": ("MAP",),
     "joined": ("ARRAY",),
+    "date": ("DATE",),
+    "time": ("TIME",),
+    "timestamp": ("TIMESTAMP",),
     "scalar": ("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "STRING"),
     "any": (
         *("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "STRING", "ARRAY", "STRUCT"),
         *("DATE", "TIME", "TIMESTAMP", "BYTES", "MAP"),
     ),
 }
-_LITERAL = "literal"
-"""An argument that has to be a literal text."""
+_LITERALS = {"literal": STRING, "filled": STRING, "count": INTEGER, "unit": BIGINT}
+"""Arguments that have to be literals: a text, a text that is not empty, a number, a unit of time."""
 
 
 @dataclass(frozen=True)
@@ -51,36 +55,78 @@ class KsqlFunction:
         sql: The expression.
         result: The type; `same` is that of the first argument, `item` that of an array's items.
         absorbs: Whether it has a result although an argument is null.
+        fails: An expression that is null where ksqlDB fails, as for a null where Java has a type without one.
+        fills: Whether it is never null if one of its arguments never is.
     """
 
     takes: str
     sql: str
     result: KsqlType | str
     absorbs: bool = False
+    fails: str = ""
+    fills: bool = False
 
 
 _CONTROL = r"[\\x00-\\x20]"
+_ONE_UNIT = r"[^\\x{10000}-\\x{10FFFF}]"
 _PADDED = "(case when {{1}} >= 0 and {{2}} <> '' then {}({{0}}, {{1}}, {{2}}) end)"
-_TIME = re.compile(r"(?:[yMdHms]+|S{1,3}|[ .:/,_-]|'[^']+')+")
-"""The patterns of times whose letters mean the same in Java and in Spark."""
+_WHOLE_ABOVE = 2**53
+"""From here on each double is a whole number, and Spark's CEIL and FLOOR have no number at the end."""
+_TO_WHOLE = (
+    f"(case when abs({{{{0}}}}) < {_WHOLE_ABOVE}L then cast({{}}({{{{0}}}}) as double) else {{{{0}}}} end)"
+)
+# ksqlDB rounds a half away from zero above zero, and towards it below
+_ROUND_TO_DIGITS = (
+    "(case when {0} > 0 then round({0}, {digits}) when abs({0}) >= 1000000000000000000L then {0} "
+    "else cast(-ceil(cast(-{0} as decimal(36,18)) - {half}, {digits}) as double) end)"
+)
+_FINITE = "if({0} is null or abs({0}) < cast('Infinity' as double), 0, null)"
+_MATH = (
+    *(
+        "ACOS",
+        "ASIN",
+        "ATAN",
+        "CBRT",
+        "COS",
+        "COSH",
+        "COT",
+        "DEGREES",
+        "RADIANS",
+        "SIN",
+        "SINH",
+        "TAN",
+        "TANH",
+    ),
+)
+"""Functions of a double that Spark computes with the same method of Java's Math, to the last digit."""
+UNITS = {"MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}
+"""The unit that is the first argument of TIMESTAMPADD and its like -> milliseconds."""
+WITH_UNIT = ("DATEADD", "DATESUB", "TIMEADD", "TIMESUB", "TIMESTAMPADD", "TIMESTAMPSUB")
+_DAY = UNITS["DAYS"]
+_IN_DAYS = f"cast(({{{{2}}}} * {_DAY}L {{}} {{{{1}}}} * {{{{0}}}}) div {_DAY} as int)"
+_IN_DAY = f"cast(pmod({{{{2}}}} {{}} {{{{1}}}} * {{{{0}}}}, {_DAY}L) as int)"
+_IN_ZONE = "date_format(from_utc_timestamp(timestamp_millis({0}), {zone}), {time})"
 
 FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
     "UCASE": [KsqlFunction("text", "upper({0})", STRING)],
     "LCASE": [KsqlFunction("text", "lower({0})", STRING)],
-    "LEN": [KsqlFunction("text", "length({0})", INTEGER)],
+    # in Java an emoji is two characters, in Spark it is one
+    "LEN": [
+        KsqlFunction("text", rf"(length({{0}}) + length(regexp_replace({{0}}, '{_ONE_UNIT}', '')))", INTEGER)
+    ],
     "TRIM": [
         KsqlFunction(
             "text", f"regexp_replace(regexp_replace({{0}}, '^{_CONTROL}+', ''), '{_CONTROL}+$', '')", STRING
         )
     ],
-    "CONCAT": [KsqlFunction("text…", "concat_ws('', {*})", STRING, absorbs=True)],
-    "CONCAT_WS": [KsqlFunction("text text…", "concat_ws({*})", STRING, absorbs=True)],
-    "REPLACE": [KsqlFunction("text text text", "replace({0}, {1}, {2})", STRING)],
+    "CONCAT": [KsqlFunction("text…", "concat_ws('', {all})", STRING, absorbs=True)],
+    "CONCAT_WS": [KsqlFunction("text text…", "concat_ws({all})", STRING, absorbs=True)],
+    "REPLACE": [KsqlFunction("text filled text", "replace({0}, {1}, {2})", STRING)],
     "SUBSTRING": [
         KsqlFunction("text whole", "substring({0}, {start})", STRING),
         KsqlFunction("text whole whole", "substring({0}, {start}, {length})", STRING),
     ],
-    "INSTR": [KsqlFunction("text text", "coalesce(instr({0}, {1}), 0)", INTEGER)],
+    "INSTR": [KsqlFunction("text text", "coalesce(instr({0}, {1}), 0)", INTEGER, absorbs=True)],
     "LPAD": [KsqlFunction("text whole text", _PADDED.format("lpad"), STRING)],
     "RPAD": [KsqlFunction("text whole text", _PADDED.format("rpad"), STRING)],
     "SPLIT": [KsqlFunction("text literal", "split({0}, {regex})", LIST_OF_TEXTS)],
@@ -90,7 +136,9 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
             "literal text", "(case when {1} rlike {0} then regexp_extract({1}, {0}, 0) end)", STRING
         ),
         KsqlFunction(
-            "literal text whole", "(case when {1} rlike {0} then regexp_extract({1}, {0}, {2}) end)", STRING
+            "literal text count",
+            "(case when {1} rlike {0} then regexp_extract({1}, {0}, {group}) end)",
+            STRING,
         ),
     ],
     "ABS": [
@@ -98,19 +146,31 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
         KsqlFunction("long", "abs({0})", BIGINT),
         KsqlFunction("double", "abs({0})", DOUBLE),
     ],
-    "CEIL": [KsqlFunction("double", "cast(ceil({0}) as double)", DOUBLE)],
-    "FLOOR": [KsqlFunction("double", "cast(floor({0}) as double)", DOUBLE)],
+    "CEIL": [
+        KsqlFunction("long", "{0}", "same"),
+        KsqlFunction("double", _TO_WHOLE.format("ceil"), DOUBLE),
+    ],
+    "FLOOR": [
+        KsqlFunction("long", "{0}", "same"),
+        KsqlFunction("double", _TO_WHOLE.format("floor"), DOUBLE),
+    ],
     "ROUND": [
-        KsqlFunction("long", "cast({0} as bigint)", BIGINT),
-        KsqlFunction("double", "cast(floor({0} + cast('0.5' as double)) as bigint)", BIGINT),
+        KsqlFunction("long", "cast({0} as bigint)", BIGINT, fails="{0}"),
+        # not `floor({0} + 0.5)`: the sum is rounded to 1 for the number below 0.5
+        KsqlFunction(
+            "double",
+            "(floor({0}) + if({0} - floor({0}) between cast('0.5' as double) and 1, 1, 0))",
+            BIGINT,
+        ),
+        KsqlFunction("double count", _ROUND_TO_DIGITS, DOUBLE, fails=_FINITE),
     ],
     "SQRT": [KsqlFunction("double", "sqrt({0})", DOUBLE)],
     "SIGN": [KsqlFunction("double", "cast(signum({0}) as int)", INTEGER)],
-    "COALESCE": [KsqlFunction("any…", "coalesce({*})", "same", absorbs=True)],
-    "IFNULL": [KsqlFunction("any any", "coalesce({0}, {1})", "same", absorbs=True)],
+    "COALESCE": [KsqlFunction("any…", "coalesce({all})", "same", absorbs=True, fills=True)],
+    "IFNULL": [KsqlFunction("any any", "coalesce({0}, {1})", "same", absorbs=True, fills=True)],
     "NULLIF": [KsqlFunction("scalar scalar", "nullif({0}, {1})", "same", absorbs=True)],
-    "GREATEST": [KsqlFunction("scalar…", "greatest({*})", "same", absorbs=True)],
-    "LEAST": [KsqlFunction("scalar…", "least({*})", "same", absorbs=True)],
+    "GREATEST": [KsqlFunction("scalar…", "greatest({all})", "same", absorbs=True)],
+    "LEAST": [KsqlFunction("scalar…", "least({all})", "same", absorbs=True)],
     "ARRAY_CONTAINS": [
         KsqlFunction("array item", "coalesce(exists({0}, e -> e <=> {1}), false)", BOOLEAN, absorbs=True)
     ],
@@ -134,8 +194,31 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
     "ARRAY_UNION": [KsqlFunction("items items", "array_union({0}, {1})", "same")],
     "ARRAY_EXCEPT": [KsqlFunction("items items", "array_except({0}, {1})", "same")],
     "ARRAY_INTERSECT": [KsqlFunction("items items", "array_intersect({0}, {1})", "same")],
-    "TIMESTAMPTOSTRING": [KsqlFunction("long literal", "date_format(timestamp_millis({0}), {time})", STRING)],
-    "DATETOSTRING": [KsqlFunction("whole literal", "date_format(date_from_unix_date({0}), {time})", STRING)],
+    "TIMESTAMPTOSTRING": [
+        KsqlFunction("long literal", "date_format(timestamp_millis({0}), {time})", STRING, fails="{0}"),
+        KsqlFunction("long literal literal", _IN_ZONE, STRING, fails="{0}"),
+    ],
+    "FORMAT_TIMESTAMP": [
+        KsqlFunction("timestamp literal", "date_format(timestamp_millis({0}), {time})", STRING),
+        KsqlFunction("timestamp literal literal", _IN_ZONE, STRING),
+    ],
+    "FORMAT_DATE": [KsqlFunction("date literal", "date_format(date_from_unix_date({0}), {date})", STRING)],
+    "FORMAT_TIME": [KsqlFunction("time literal", "date_format(timestamp_millis({0}), {clock})", STRING)],
+    "FROM_UNIXTIME": [KsqlFunction("long", "cast({0} as bigint)", KsqlType("TIMESTAMP"))],
+    "FROM_DAYS": [KsqlFunction("whole", "{0}", KsqlType("DATE"), fails="{0}")],
+    "UNIX_TIMESTAMP": [KsqlFunction("timestamp", "{0}", BIGINT)],
+    "UNIX_DATE": [KsqlFunction("date", "{0}", INTEGER)],
+    "TIMESTAMPADD": [KsqlFunction("unit whole timestamp", "({2} + {1} * {0})", KsqlType("TIMESTAMP"))],
+    "TIMESTAMPSUB": [KsqlFunction("unit whole timestamp", "({2} - {1} * {0})", KsqlType("TIMESTAMP"))],
+    "DATEADD": [KsqlFunction("unit whole date", _IN_DAYS.format("+"), KsqlType("DATE"))],
+    "DATESUB": [KsqlFunction("unit whole date", _IN_DAYS.format("-"), KsqlType("DATE"))],
+    "TIMEADD": [KsqlFunction("unit whole time", _IN_DAY.format("+"), KsqlType("TIME"))],
+    "TIMESUB": [KsqlFunction("unit whole time", _IN_DAY.format("-"), KsqlType("TIME"))],
+    "DATETOSTRING": [
+        KsqlFunction("whole literal", "date_format(date_from_unix_date({0}), {date})", STRING, fails="{0}")
+    ],
+    **{name: [KsqlFunction("double", f"{name.lower()}({{0}})", DOUBLE)] for name in _MATH},
+    "PI": [KsqlFunction("", "pi()", DOUBLE)],
     "AS_VALUE": [KsqlFunction("any", "{0}", "same")],
 }
 """The functions that have an equivalent, by name, each with the forms that do."""
@@ -143,10 +226,10 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
 AGAINST = {
     "UUID": "UUID gives another value each time",
     "RANDOM": "RANDOM gives another value each time",
-    "UNIX_TIMESTAMP": "UNIX_TIMESTAMP is the time of the machine, which no batch may depend on",
-    "UNIX_DATE": "UNIX_DATE is the time of the machine, which no batch may depend on",
 }
 """Functions for which there can be no equivalent, and why."""
+OF_THE_MACHINE = ("UNIX_TIMESTAMP", "UNIX_DATE")
+"""Functions that read the clock if they have no argument."""
 
 
 def call(name: str, translate: Callable[[], Sequence[Translated]]) -> Translated:
@@ -161,18 +244,26 @@ def call(name: str, translate: Callable[[], Sequence[Translated]]) -> Translated
     if forms is None:
         raise Untranslatable(f"the function {name} has no equivalent", "Compute it in the producer.")
     arguments = translate()
+    if not arguments and name in OF_THE_MACHINE:
+        raise Untranslatable(
+            f"{name} is the time of the machine, which no batch may depend on", "Select a time of the record."
+        )
     form = next((form for form in forms if _fits(form, arguments)), None)
     if form is None:
         kinds = ", ".join(argument.type.kind for argument in arguments)
         raise Untranslatable(f"{name} of ({kinds}) has no equivalent", "Cast the arguments to other types.")
     fails = tuple(failing for argument in arguments for failing in argument.fails)
-    sql = _expression(form, arguments)
-    return Translated(guarded(sql, fails) if form.absorbs else sql, _result(form, arguments), fails)
+    sql = _filled(form.sql, arguments)
+    if form.fails and not arguments[0].is_certain:
+        fails += (_filled(form.fails, arguments),)
+    certain = form.fills and not fails and any(argument.is_certain for argument in arguments)
+    sql = guarded(sql, fails) if form.absorbs else sql
+    return Translated(sql, _result(form, arguments), fails, is_certain=certain)
 
 
 def _fits(form: KsqlFunction, arguments: Sequence[Translated]) -> bool:
     kinds = form.takes.split()
-    if kinds[-1].endswith("…"):
+    if kinds and kinds[-1].endswith("…"):
         kinds[-1] = kinds[-1].removesuffix("…")
         kinds += [kinds[-1]] * (len(arguments) - len(kinds))
     if len(kinds) != len(arguments) or not all(map(_is_of, arguments, kinds)):
@@ -188,8 +279,9 @@ def _fits(form: KsqlFunction, arguments: Sequence[Translated]) -> bool:
 
 
 def _is_of(argument: Translated, kind: str) -> bool:
-    if kind == _LITERAL:
-        return argument.literal is not None and argument.type == STRING
+    if kind in _LITERALS:
+        is_literal = argument.literal is not None and argument.type == _LITERALS[kind]
+        return is_literal and (argument.literal != "" or kind != "filled")
     if kind == "items" and "MAP" in {inner.kind for inner in argument.type.inner}:
         return False  # Spark does not compare maps
     if kind == "item":
@@ -207,41 +299,88 @@ def _result(form: KsqlFunction, arguments: Sequence[Translated]) -> KsqlType:
     return next(argument.type for argument in arguments if argument.type.kind != "NULL")
 
 
-def _expression(form: KsqlFunction, arguments: Sequence[Translated]) -> str:
-    texts = [argument.sql for argument in arguments]
-    sql = form.sql.replace("{*}", ", ".join(texts))
-    if "{start}" in sql:
-        sql = sql.replace("{start}", _start(*arguments[:2]))
-    if "{length}" in sql:
-        is_literal = arguments[2].literal is not None
-        length = str(max(int(arguments[2].literal or 0), 0)) if is_literal else f"greatest({texts[2]}, 0)"
-        sql = sql.replace("{length}", length)
-    if "{regex}" in sql:
-        sql = sql.replace("{regex}", _quoted_regex(arguments[1].literal or ""))
-    if "{time}" in sql:
-        sql = sql.replace("{time}", _time(arguments[1]))
-    for place, text in enumerate(texts):
-        sql = sql.replace(f"{{{place}}}", text)
-    return sql
+def _filled(sql: str, arguments: Sequence[Translated]) -> str:
+    """Return an expression of the table with the arguments in it."""
+
+    def part(mark: re.Match[str]) -> str:
+        name = mark[1]
+        return arguments[int(name)].sql if name.isdigit() else _PARTS[name](arguments)
+
+    return re.sub(r"\{([0-9]|[a-z]+)\}", part, sql)  # once: a text among the arguments may look like a mark
 
 
-def _start(text: Translated, place: Translated) -> str:
+def _listed(arguments: Sequence[Translated]) -> str:
+    return ", ".join(argument.sql for argument in arguments)
+
+
+def _start(arguments: Sequence[Translated]) -> str:
     """Return where a part of a text begins: from the end of a shorter text, it begins with the text."""
+    text, place = arguments[:2]
     from_end = f"greatest(length({text.sql}) + {place.sql}, 0) + 1"
     if place.literal is not None:
         return from_end if int(place.literal) < 0 else place.literal
     return f"(case when {place.sql} < 0 then {from_end} else {place.sql} end)"
 
 
-def _quoted_regex(text: str) -> str:
+def _length(arguments: Sequence[Translated]) -> str:
+    length = arguments[2]
+    return f"greatest({length.sql}, 0)" if length.literal is None else str(max(int(length.literal), 0))
+
+
+def _quoted_regex(arguments: Sequence[Translated]) -> str:
+    text = arguments[1].literal or ""
     if not text or "\\E" in text:
         raise Untranslatable("SPLIT without a delimiter differs", "Split at a text of some characters.")
     return quoted_text(f"\\Q{text}\\E")
 
 
-def _time(argument: Translated) -> str:
-    if not _TIME.fullmatch(argument.literal or ""):
-        raise Untranslatable(
-            f"the pattern {argument.sql} of times differs", "Use the letters y, M, d, H, m, s, S."
-        )
-    return argument.sql
+def _pattern(letters: str) -> Callable[[Sequence[Translated]], str]:
+    """Return what checks a pattern of times, whose letters have to mean the same in Java and in Spark."""
+    usable = re.compile(rf"(?!.*SSSS)(?:[{letters}]+|[ .:/,_-]|'[^']+')+")
+
+    def checked(arguments: Sequence[Translated]) -> str:
+        if not usable.fullmatch(arguments[1].literal or ""):
+            raise Untranslatable(
+                f"the pattern {arguments[1].sql} of times differs", f"Use the letters {', '.join(letters)}."
+            )
+        return arguments[1].sql
+
+    return checked
+
+
+def _zone(arguments: Sequence[Translated]) -> str:
+    if arguments[2].literal not in available_timezones():
+        raise Untranslatable(f"the time zone {arguments[2].sql} is unknown", "Write it like 'Europe/London'.")
+    return arguments[2].sql
+
+
+def _group(arguments: Sequence[Translated]) -> str:
+    """Return the number of a group that each match has: Spark has an empty text for one that is missing."""
+    pattern, group = arguments[0].literal or "", int(arguments[2].literal or 0)
+    groups = len(re.findall(r"(?<!\\)\((?!\?)", pattern))
+    if not 0 <= group <= groups or (group and re.search(r"\||\)[?*{]", pattern)):
+        raise Untranslatable(f"not each match of {pattern} has a group {group}", "Write another pattern.")
+    return str(group)
+
+
+def _digits(arguments: Sequence[Translated]) -> str:
+    digits = int(arguments[1].literal or 0)
+    if not 0 <= digits <= 15:
+        raise Untranslatable(f"ROUND to {digits} digits has no equivalent", "Round to 0 to 15 digits.")
+    return str(digits)
+
+
+_PARTS: Mapping[str, Callable[[Sequence[Translated]], str]] = {
+    "all": _listed,
+    "start": _start,
+    "length": _length,
+    "regex": _quoted_regex,
+    "time": _pattern("yMdHmsS"),
+    "date": _pattern("yMd"),
+    "clock": _pattern("HmsS"),
+    "zone": _zone,
+    "group": _group,
+    "digits": _digits,
+    "half": lambda arguments: f"0.{'0' * int(_digits(arguments))}5BD",
+}
+"""What is in an expression beside arguments, and may refuse them."""

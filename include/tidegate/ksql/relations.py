@@ -132,7 +132,8 @@ def _column(part: exp.Expr, value_format: str | None) -> KsqlColumn:
     name, type_ = name_of(part.this), type_of(part.args["kind"])
     written = str(part.this.this)
     spellings = (written, written.lower())
-    is_free = (value_format or "").upper() == "JSON" and not part.args.get("role")
+    # a quoted name with small letters is the only one of its field
+    is_free = (value_format or "").upper() == "JSON" and not part.args.get("role") and name == name.upper()
     names = tuple(dict.fromkeys(spelling for spelling in spellings if spelling != name)) if is_free else ()
     return KsqlColumn(name, type_, names)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,10 @@ CASTS: Mapping[tuple[str, str], str] = {
     ("DOUBLE", "INTEGER"): "cast({0} as int)",
     ("DOUBLE", "BIGINT"): "cast({0} as bigint)",
     ("BIGINT", "INTEGER"): "cast({0} as int)",
+    ("DECIMAL", "INTEGER"): "cast({0} as int)",
+    ("DECIMAL", "BIGINT"): "cast({0} as bigint)",
+    ("STRING", "BOOLEAN"): r"(lower({0}) rlike "
+    r"'^[\\x00-\\x20]*(t|tr|tru|true|y|ye|yes)[\\x00-\\x20]*$')",
     ("STRING", "INTEGER"): r"(case when {0} rlike '^[\\x00-\\x20]*[+-]?[0-9]+[\\x00-\\x20]*$' "
     "then try_cast({0} as int) end)",
     ("STRING", "BIGINT"): r"(case when {0} rlike '^[\\x00-\\x20]*[+-]?[0-9]+[\\x00-\\x20]*$' "
@@ -62,7 +67,7 @@ CASTS: Mapping[tuple[str, str], str] = {
     r"'^[\\x00-\\x20]*[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]+)?[\\x00-\\x20]*$' "
     "then try_cast({0} as double) end)",
 }
-"""(from, to) -> the expression. A text that is no number fails in ksqlDB, and is null here."""
+"""(from, to) -> the expression, which is null where the cast fails."""
 
 
 def text_of(node: exp.Expr) -> str:
@@ -72,6 +77,19 @@ def text_of(node: exp.Expr) -> str:
 def quoted_text(text: str) -> str:
     """Return a literal of Spark SQL, in which a backslash escapes."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+_WILDCARDS = {"%": ".*", "_": "."}
+
+
+def like(sql: str, pattern: str) -> str:
+    """Return the condition that a text is like a pattern, as a regular expression as in ksqlDB: in Spark's
+    LIKE a wildcard is also a line end, and a backslash escapes.
+    """
+    if "\\E" in pattern:
+        raise Untranslatable("a pattern of LIKE with `\\E` has no equivalent", "Use INSTR or REGEXP_EXTRACT.")
+    parts = [_WILDCARDS.get(part, f"\\Q{part}\\E") for part in re.split("([%_])", pattern) if part]
+    return f"{sql} rlike " + quoted_text("".join(["\\A", *parts, "\\z"]))
 
 
 def literal(node: exp.Literal) -> Translated:
