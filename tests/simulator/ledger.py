@@ -35,6 +35,7 @@ from tidegate.ledger import (
     Run,
     Snapshot,
     Stream,
+    StreamStatus,
     Times,
 )
 from tidegate.ledger.batches import require_kept
@@ -185,10 +186,34 @@ class SimReader:
     def lease_holder(self, stream: Stream) -> str | None:
         def act() -> str | None:
             row = self._store.streams[stream].head
-            seconds_left = row.lease_until - self._store.now() if row else 0.0
-            return row.holder if row and 0 < seconds_left <= NO_LEASE_SECONDS else None
+            return self._holder(row) if row is not None else None
 
         return self._read("lease_holder", act)
+
+    def _holder(self, row: Row) -> str | None:
+        return row.holder if 0 < row.lease_until - self._store.now() <= NO_LEASE_SECONDS else None
+
+    def stream_statuses(self, streams: Sequence[Stream]) -> list[StreamStatus]:
+        def act() -> list[StreamStatus]:
+            rows = {stream: self._store.streams[stream].head for stream in streams}
+            return [self._status(stream, row) for stream, row in rows.items() if row is not None]
+
+        return self._read("stream_statuses", act)
+
+    def _status(self, stream: Stream, row: Row) -> StreamStatus:
+        tables = self._store.streams[stream]
+        committed, following = tables.commits.get(row.seq), row.seq + 1
+        entry = tables.attempts.get((row.seq, committed.name)) if committed is not None else None
+        times = entry[1].times if entry is not None else {}
+        read = [at for stage in times.values() for at in stage.values() if at >= 0]
+        return StreamStatus(
+            head=row.head(stream),
+            holder=self._holder(row),
+            committed_at=tables.committed_at.get(row.seq),
+            newest_ms=max(read, default=None),
+            open_seq=following if following in tables.plans else None,
+            planned_at=tables.planned_at[following] if following in tables.plans else None,
+        )
 
     def plan(self, stream: Stream, seq: int) -> Plan | None:
         return self._read("plan", lambda: self._store.streams[stream].plans.get(seq))

@@ -234,6 +234,7 @@ def reads_of_stream(stream: Stream) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.head(stream),
         lambda ledger: _without_identity(ledger.committed_batch(stream)),
         lambda ledger: ledger.lease_holder(stream),
+        lambda ledger: ledger.stream_statuses([stream]),
         lambda ledger: ledger.open_plan(stream),
         lambda ledger: ledger.times(stream),
         lambda ledger: ledger.state_manifests(stream),
@@ -353,7 +354,6 @@ FOR_PAGES_AND_EVENTS = {
     "now",
     "published_after",
     "sinks_of",
-    "stream_statuses",
 }
 """Questions of pages and of maintenance: no step of a batch asks them."""
 
