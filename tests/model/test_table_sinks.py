@@ -47,3 +47,23 @@ def test_stage_named_like_a_stream_folder_is_refused(name: str) -> None:
     text = ANOTHER.replace("levels/out", "out").replace("name: out", f"name: {name}")
     with pytest.raises(PipelineInvalid, match="is a folder that each pipeline has"):
         parse_pipeline(text, "p.yaml")
+
+
+@pytest.mark.parametrize(
+    ("sink", "name", "meaning"),
+    [
+        ({"kind": "table", "path": "p2"}, "reason", "the Delta table has a column of that name: the reason"),
+        ({"kind": "table"}, "Seq", "the Delta table has a column of that name: the batch"),
+        (
+            {"kind": "iceberg", "table": "shop.levels"},
+            "Stream",
+            "the Iceberg table has a column of that name: the pipeline and its generation",
+        ),
+    ],
+)
+def test_a_column_of_the_table_is_refused(sink: dict[str, str], name: str, meaning: str) -> None:
+    stage = {"select": {name: "cents"}, "emit": {"on": "update"}}
+    ((field, message, fix),) = refused(stage, sinks=[sink])
+    assert field == ("sinks.0.path" if sink["kind"] == "table" else "sinks.0.mode")
+    assert meaning in message
+    assert f"event_{name}" in fix

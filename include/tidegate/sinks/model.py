@@ -84,6 +84,24 @@ def one_row_per_key(mode: str, info: Info) -> str:
     return mode
 
 
+def check_columns(table: str, own: Mapping[str, str], info: Info) -> None:
+    """Refuse emitted columns that a table has already, and key columns that differ from them in case only.
+
+    Args:
+        table: The kind of table, for the message.
+        own: Column that each such table has -> its content.
+        info: The validation of a field behind `with_key`.
+    """
+    stage = stage_of(info)
+    taken = {name: f": {meaning}" for name, meaning in own.items()}
+    for name in sorted({*(stage.emitted or {}), *((stage.keys or {}) if info.data.get("with_key") else {})}):
+        if (other := taken.get(name.lower())) is not None:
+            what = f"the column `{name}` is emitted, but the {table} has a column of that name{other}"
+            raise mistake(what, f"`select` it under another name, such as `event_{name}`.")
+        # Also against each other: Delta, Iceberg's readers and most databases ignore case in names.
+        taken[name.lower()] = f", `{name}`"
+
+
 WithKey = Annotated[StrictBool, AfterValidator(_check_with_key)]
 StageName = Annotated[str | None, AfterValidator(_check_stage)]
 

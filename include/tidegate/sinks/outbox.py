@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, pairwise
@@ -11,13 +11,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tidegate.errors import SinkRefused
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Plan
 from tidegate.model.stage import Stage
 from tidegate.sinks.model import SinkModel
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data, read_files
-from tidegate.storage.schema import KEY, KEY_COLUMNS, REASON, SEQ, TIMESTAMP, VALUE, parts_of, window_columns
+from tidegate.storage.schema import (
+    KEY,
+    KEY_COLUMNS,
+    REASON,
+    SEQ,
+    TIMESTAMP,
+    VALUE,
+    WINDOW,
+    parts_of,
+    window_columns,
+)
 
 CHUNK_ROWS = 10_000
 """The most rows in one record batch, which bounds the memory of a publication."""
@@ -145,22 +156,47 @@ def table_rows(sink: SinkModel, outbox: Outbox) -> pa.RecordBatchReader:
     """Return the rows of a table of files: key, window if there is one, emitted columns, timestamp, reason,
     batch.
 
-    The emitted columns of a deletion are null.
+    Times are instants in UTC. The emitted columns of a deletion are null. Raises SinkRefused if a name has
+    two meanings.
     """
     windows = window_columns(outbox.stage is not None and outbox.stage.window is not None)
     columns = [KEY, *windows, KEY_COLUMNS, VALUE, TIMESTAMP, REASON, SEQ]
 
     def as_rows(emissions: pa.RecordBatch) -> pa.RecordBatch:
-        parts = {name: emissions.column(name) for name in (KEY, *windows)}
-        if sink.with_key:
-            parts |= parts_of(emissions.column(KEY_COLUMNS))
-        parts |= parts_of(emissions.column(VALUE))
-        parts |= {name: emissions.column(name) for name in (TIMESTAMP, REASON, SEQ)}
-        return pa.RecordBatch.from_pydict(parts)
+        key_parts = parts_of(emissions.column(KEY_COLUMNS)) if sink.with_key else {}
+        # A key column that is also emitted occurs once, so a deletion has it, too.
+        parts = key_parts | parts_of(emissions.column(VALUE)) | key_parts
+        before, after = (KEY, *windows), (TIMESTAMP, REASON, SEQ)
+        own = {name: _as_instants(name, emissions.column(name)) for name in (*before, *after)}
+        check_names(f"table of {sink.name}", own, parts)
+        ordered = {name: own[name] for name in before} | parts | {name: own[name] for name in after}
+        return pa.RecordBatch.from_pydict(ordered)
 
     # A reader needs its schema before its first batch: no row has the same columns as all rows.
     none = pa.RecordBatch.from_pylist([], outbox.schema(columns))
     return pa.RecordBatchReader.from_batches(as_rows(none).schema, map(as_rows, outbox.batches(columns)))
+
+
+def check_names(table: str, own: Iterable[str], emitted: Iterable[str]) -> None:
+    """Check that no emitted column has the name of a column of the table. Raises SinkRefused."""
+    own_names = list(own)
+    # Delta and some databases ignore case: `Batch` and `batch` would be one column there.
+    taken = {name.lower() for name in own_names}
+    for name in emitted:
+        if name.lower() in taken:
+            raise SinkRefused(
+                f"The column {name} is emitted to the {table}, which has one of that name itself "
+                f"({', '.join(own_names)})",
+                f"Emit it under another name, such as event_{name}.",
+            )
+        taken.add(name.lower())
+
+
+def _as_instants(name: str, values: pa.Array) -> pa.Array:
+    """Return a column of times (epoch ms) as instants, and any other column as it is."""
+    if name not in (*WINDOW, TIMESTAMP):
+        return values
+    return values.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
 
 
 def _with_positions(batches: Iterator[pa.RecordBatch], start: int) -> Iterator[pa.RecordBatch]:

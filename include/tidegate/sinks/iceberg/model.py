@@ -12,7 +12,7 @@ from pydantic import ValidationInfo as Info
 from tidegate.model import names
 from tidegate.model.connection import Connection, qualified
 from tidegate.model.mistakes import mistake
-from tidegate.sinks.model import SinkModel, one_row_per_key, stage_of
+from tidegate.sinks.model import SinkModel, check_columns, one_row_per_key
 
 OWN_COLUMNS = {"stream": "the pipeline and its generation", "reason": "the reason", "seq": "the batch"}
 """Column that each table of an Iceberg sink has beside those that every outbox has -> its content."""
@@ -30,11 +30,7 @@ def _check_table(name: str) -> str:
 
 def _check_columns(mode: str, info: Info) -> str:
     """Refuse emitted columns that the table has already."""
-    stage = stage_of(info)
-    for name in sorted({*(stage.emitted or {}), *((stage.keys or {}) if info.data.get("with_key") else {})}):
-        if (meaning := OWN_COLUMNS.get(name.lower())) is not None:
-            what = f"the column `{name}` is emitted, but the Iceberg table has one of that name: {meaning}"
-            raise mistake(what, f"`select` it under another name, such as `event_{name}`.")
+    check_columns("Iceberg table", OWN_COLUMNS, info)
     return mode
 
 

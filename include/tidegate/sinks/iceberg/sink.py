@@ -20,7 +20,7 @@ from tidegate.model.connection import Connection
 from tidegate.sinks.iceberg.model import IcebergSink
 from tidegate.sinks.iceberg.rows import STREAM, newest_rows, rows_after, rows_of_keys
 from tidegate.sinks.iceberg.table import SinkTable, TableProgress
-from tidegate.sinks.outbox import Outbox, table_rows
+from tidegate.sinks.outbox import Outbox, check_names, table_rows
 from tidegate.sinks.places import require_apart
 from tidegate.sinks.port import Dataset, OpenSink
 from tidegate.storage.schema import KEY, VALUE, window_columns
@@ -154,6 +154,7 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
     def _rows(self, outbox: Outbox) -> pa.RecordBatchReader:
         """Return the rows of a Delta table, and the stream."""
         rows, stream = table_rows(self.declared, outbox), str(self.context.stream)
+        check_names(f"table of {self.name}", [STREAM], rows.schema.names)
 
         def with_stream(batch: pa.RecordBatch) -> pa.RecordBatch:
             return batch.append_column(STREAM, pa.repeat(stream, batch.num_rows))

@@ -14,6 +14,7 @@ from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkRefused
 from tidegate.expressions.arrow import type_of
+from tidegate.sinks.outbox import check_names
 from tidegate.sinks.sql.dialects import SqlDialect
 from tidegate.sinks.sql.types import EmittedType, ExactText
 from tidegate.storage.schema import KEY, KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE, WINDOW
@@ -157,7 +158,7 @@ class Layout:
     def __init__(self, target: Target, outbox: pa.Schema) -> None:
         self.target = target
         self.parts = _parts(target, outbox)
-        _check_names(target, [part.name for part in self.parts])
+        check_names(f"SQL table {target.table}", target.own_columns, [part.name for part in self.parts])
         key, *rest = target.own_columns
         names = [key, *(part.name for part in self.parts), *rest]
         types = {**target.own_columns, **{part.name: EmittedType(part.stored) for part in self.parts}}
@@ -246,17 +247,3 @@ def _stored(target: Target, field: pa.Field, form: str | None) -> pa.DataType:
         f"cannot have the type {form}",
         f"Leave {field.name} out of `types`, or `select` it as a string.",
     )
-
-
-def _check_names(target: Target, emitted: Sequence[str]) -> None:
-    """Check that no emitted column has the name of a column of the table. Raises SinkRefused."""
-    # Some databases ignore case: `Batch` and `batch` would be one column there.
-    taken = {name.lower(): name for name in target.own_columns}
-    for name in emitted:
-        if name.lower() in taken:
-            raise SinkRefused(
-                f"The column {name} is emitted to the SQL table {target.table}, which has one of that name "
-                f"itself ({', '.join(target.own_columns)})",
-                f"Emit it under another name, such as event_{name}.",
-            )
-        taken[name.lower()] = name

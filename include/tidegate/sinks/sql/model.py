@@ -15,7 +15,7 @@ from tidegate.model.connection import Connection, qualified
 from tidegate.model.mistakes import Fault, as_mistake, mistake
 from tidegate.model.scope import suggest_column
 from tidegate.model.windows import WINDOW_COLUMNS
-from tidegate.sinks.model import SinkModel, Treatment, one_row_per_key, stage_of
+from tidegate.sinks.model import SinkModel, Treatment, check_columns, one_row_per_key, stage_of
 
 SQL_COLUMNS = {
     "key": "the key",
@@ -53,19 +53,12 @@ def _check_table(name: str) -> str:
 
 
 def _check_sql_columns(mode: str, info: Info) -> str:
-    """Refuse emitted columns that the SQL table has already. Case does not count, as in most databases."""
-    taken = SQL_COLUMNS | MODE_COLUMNS[mode]
-    stage = stage_of(info)
-    columns = {*(stage.emitted or {}), *((stage.keys or {}) if info.data.get("with_key") else {})}
-    if stage.windowed is False:
+    """Refuse emitted columns that the SQL table has already."""
+    own = SQL_COLUMNS | MODE_COLUMNS[mode]
+    if stage_of(info).windowed is False:
         # the window of the stage before, in the key
-        taken = {name: meaning for name, meaning in taken.items() if name not in WINDOW_COLUMNS}
-    for name in sorted(columns):
-        if (meaning := taken.get(name.lower())) is not None:
-            what = f"the column `{name}` is emitted, but the SQL table has a column of that name: {meaning}"
-            raise mistake(what, f"`select` it under another name, such as `event_{name}`.")
-        # Also against each other: most databases ignore case in column names.
-        taken[name.lower()] = f"`{name}`"
+        own = {name: meaning for name, meaning in own.items() if name not in WINDOW_COLUMNS}
+    check_columns("SQL table", own, info)
     return mode
 
 

@@ -11,8 +11,10 @@ from pydantic import ValidationInfo as Info
 
 from tidegate.model.mistakes import mistake
 from tidegate.model.scope import scope_of
-from tidegate.sinks.model import SinkModel
+from tidegate.sinks.model import SinkModel, check_columns
 
+OWN_COLUMNS = {"reason": "the reason", "seq": "the batch"}
+"""Column that each table of such a sink has beside those that every outbox has -> its content."""
 _TABLE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=-]*(/[A-Za-z0-9_][A-Za-z0-9_.=-]*)*")
 _LONGEST_TABLE_PATH = 300  # the ledger stores it as part of the sink's name
 
@@ -41,6 +43,12 @@ def _check_path(path: str, info: Info) -> str:
     return path
 
 
+def _check_columns(path: str | None, info: Info) -> str | None:
+    """Refuse emitted columns that the table has already."""
+    check_columns("Delta table", OWN_COLUMNS, info)
+    return path
+
+
 def first_folder(path: str | None) -> str | None:
     """Return the folder below the lake that a relative path is in; None for an absolute one.
 
@@ -59,7 +67,10 @@ class TableSink(SinkModel):
     target_field = "path"
 
     kind: Literal["table"] = Field(description="A Delta table.")
-    path: Annotated[str, AfterValidator(_check_name), AfterValidator(_check_path)] | None = Field(
+    path: Annotated[
+        Annotated[str, AfterValidator(_check_name), AfterValidator(_check_path)] | None,
+        AfterValidator(_check_columns),
+    ] = Field(
         default=None,
         description="A name under the lake, or an absolute path. Null: the lake's place, per generation.",
     )
