@@ -11,7 +11,14 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchModuleError
 
 from tidegate.database_url import database_url, names_no_file
-from tidegate.errors import OutcomeUnknown, SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.errors import (
+    OutcomeUnknown,
+    SettingsInvalid,
+    SetupFailed,
+    SinkRefused,
+    SinkUnavailable,
+    TidegateError,
+)
 from tidegate.extras import missing_extra
 from tidegate.failpoints import failpoint
 from tidegate.postgres import LOST_STATEMENT_FIX, is_lost_statement
@@ -176,11 +183,20 @@ def _engine(url: URL, variable: str, wait_s: float) -> Engine:
     except ModuleNotFoundError as error:
         raise missing_extra(error) or _not_a_url(variable) from None
     except NoSuchModuleError:
-        raise missing_extra(ModuleNotFoundError(name=dialect.plugin)) or _not_a_url(variable) from None
+        raise _missing_dialect(dialect) or _not_a_url(variable) from None
     except (ArgumentError, ImportError):
         raise _not_a_url(variable) from None
     dialect.prepare(engine)
     return engine
+
+
+def _missing_dialect(dialect: SqlDialect) -> SetupFailed | None:
+    if dialect.package is None:
+        return missing_extra(ModuleNotFoundError(name=dialect.plugin))
+    return SetupFailed(
+        f"{dialect.title} needs {dialect.plugin}, which is not installed here",
+        f"pip install {dialect.package}.",
+    )
 
 
 def _not_a_url(variable: str) -> SettingsInvalid:

@@ -23,7 +23,6 @@ from sqlalchemy import (
     table,
     update,
 )
-from sqlalchemy.exc import IntegrityError
 
 from tidegate.errors import SINK_IS_AHEAD, Fenced, ProgressLost, ProgressUnreadable, SettingsInvalid
 from tidegate.failpoints import failpoint
@@ -33,7 +32,7 @@ from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.dialects import dialect_named
 from tidegate.sinks.sql.history import update_validity
 from tidegate.sinks.sql.layout import Target
-from tidegate.sinks.sql.schema import FORMAT, exists, lock_for_changes, progress
+from tidegate.sinks.sql.schema import FORMAT, exists, lock_progress, progress
 from tidegate.storage.schema import KEY, SOURCE
 
 
@@ -109,8 +108,7 @@ class SqlProgress:
         A row that is not lost stays unchanged. Raises what `lost` raises.
         """
         with failpoint("sql.restore"), self._database.transaction() as connection:
-            lock_for_changes(connection)
-            progress.create(connection, checkfirst=True)
+            lock_progress(connection)
             newest = self._lost_in(connection, last_published, head, stated)
             if newest is not None:
                 # `advance` inserts without a previous row; 0 stands for no row at all.
@@ -152,16 +150,14 @@ class SqlProgress:
         """
         now = func.current_timestamp()
         values = {"format": FORMAT, "seq": seq, "attempt": attempt, "rows": 0, "updated_at": now}
-        try:
-            # the primary key lets only one of two first publishers insert the row
-            if previous is None:
-                connection.execute(insert(progress).values(shard=self._shard.name, **values))
-                return
-        except IntegrityError:
-            raise self._overtaken(seq) from None
-        was = and_(self._own_row, progress.c.seq == previous)
-        statement = update(progress).where(was).values(values)
-        if dialect_named(connection.dialect.name).updated(connection, statement) != 1:
+        dialect = dialect_named(connection.dialect.name)
+        if previous is None:
+            # only one of two first publishers inserts the row
+            advanced = dialect.inserted(connection, progress, {"shard": self._shard.name, **values})
+        else:
+            was = and_(self._own_row, progress.c.seq == previous)
+            advanced = dialect.updated(connection, update(progress).where(was).values(values)) == 1
+        if not advanced:
             raise self._overtaken(seq)
 
     def require(self, newest: int | None, attempt: str | None, last_published: int) -> None:
@@ -273,8 +269,7 @@ def restart_after(database: Database, shard: ProgressKey, target: Target, seq: i
     In mode `upsert` they stay: a row is overwritten when its key is sent again.
     """
     with failpoint("sql.restart"), database.transaction() as connection:
-        lock_for_changes(connection)
-        progress.create(connection, checkfirst=True)
+        lock_progress(connection)
         connection.execute(delete(progress).where(progress.c.shard == shard.name))
         if seq:
             connection.execute(insert(progress).values(_progress_row(shard, seq, attempt)))
@@ -291,8 +286,7 @@ def seal(database: Database, shard: ProgressKey, seq: int, attempt: str) -> int:
     has.
     """
     with failpoint("sql.seal"), database.transaction() as connection:
-        lock_for_changes(connection)
-        progress.create(connection, checkfirst=True)
+        lock_progress(connection)
         newest, rows = _newest_batch(connection, shard)
         if newest is None:
             connection.execute(insert(progress).values(_progress_row(shard, seq, attempt)))

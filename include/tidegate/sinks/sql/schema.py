@@ -27,7 +27,7 @@ from sqlalchemy import (
     inspect,
 )
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.schema import ExecutableDDLElement
+from sqlalchemy.schema import CreateTable, ExecutableDDLElement
 from sqlalchemy.types import TypeEngine
 
 from tidegate.errors import SinkRefused
@@ -131,6 +131,15 @@ def lock_for_changes(connection: Connection) -> None:
     dialect_named(connection.dialect.name).lock_for_changes(connection)
 
 
+def lock_progress(connection: Connection) -> None:
+    """Lock the database's tables, and create that of the progress rows if it does not exist."""
+    lock_for_changes(connection)
+    if not inspect(connection).has_table(progress.name):
+        progress.create(connection)
+        # Where a change of a table commits by itself, it has released a lock of the transaction.
+        lock_for_changes(connection)
+
+
 def exists(connection: Connection, target: Target) -> bool:
     """Return whether the table exists."""
     return inspect(connection).has_table(target.name, target.schema)
@@ -142,16 +151,20 @@ def make_or_extend(connection: Connection, layout: Layout) -> None:
     Raises SinkRefused if the table has another key, or if a column cannot store what is emitted since an
     edit.
     """
+    dialect = dialect_named(connection.dialect.name)
     if not exists(connection, layout.target):
-        layout.table.create(connection)
+        if dialect.has_indexes:
+            layout.table.create(connection)
+        else:
+            connection.execute(CreateTable(layout.table))  # the table alone
         return
     missing = _missing_columns(connection, layout)
     for column in missing:
         connection.execute(_AddColumn(layout.table, column))
     becomes_history = IS_CURRENT in (column.name for column in missing)  # so far it was of `mode: append`
     # Without transactional DDL, the process can have ended between the table and its index.
-    if becomes_history or not dialect_named(connection.dialect.name).has_transactional_ddl:
-        for index in layout.table.indexes:
+    if becomes_history or not dialect.has_transactional_ddl:
+        for index in layout.table.indexes if dialect.has_indexes else ():
             index.create(connection, checkfirst=True)
     if becomes_history:
         update_validity(connection, layout.target)
@@ -192,20 +205,20 @@ def _missing_columns(connection: Connection, layout: Layout) -> list[Column[Any]
 def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[Any]]) -> None:
     """Check the key, also of a table that a person has made: the key makes duplicates impossible."""
     target = layout.target
-    unique = dialect_named(connection.dialect.name).unique_columns(connection, layout.table)
+    dialect, prepare = dialect_named(connection.dialect.name), connection.dialect.identifier_preparer
+    unique = dialect.unique_columns(connection, layout.table)
     if any(set(columns) == set(target.key) for columns in unique):
         return
-    prepare = connection.dialect.identifier_preparer
-    quote, table = prepare.quote_identifier, prepare.format_table(layout.table)
+    quote, table = prepare.quote, prepare.format_table(layout.table)
     run = [
         f"ALTER TABLE {table} ADD COLUMN {quote(column.name)} {column.type.compile(connection.dialect)}; "
         for column in missing
         if column.name in target.key
     ]
-    index, key = quote(f"{target.name}_key"), ", ".join(map(quote, target.key))
+    add_key = dialect.add_key(quote(f"{target.name}_key"), table, ", ".join(map(quote, target.key)))
     raise SinkRefused(
         f"The SQL table {target.table} exists, but not with the key that `mode: {target.mode}` needs",
-        f"Name another table, or run: {''.join(run)}CREATE UNIQUE INDEX {index} ON {table} ({key})",
+        f"Name another table, or run: {''.join(run)}{add_key}",
     )
 
 

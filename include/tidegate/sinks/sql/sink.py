@@ -32,7 +32,7 @@ from tidegate.sinks.sql.schema import (
     check_table,
     exists,
     extend_existing,
-    lock_for_changes,
+    lock_progress,
     make_or_extend,
     progress,
     unfit_emissions,
@@ -171,8 +171,7 @@ class SqlPublisher:
 
     def _prepare(self, last_published: int) -> None:
         with failpoint("sql.prepare"), self._database.transaction() as connection:
-            lock_for_changes(connection)
-            progress.create(connection, checkfirst=True)
+            lock_progress(connection)
             if last_published and not exists(connection, self._layout.target):
                 says = f"the table {self._layout.target.table} does not exist"
                 # A new, empty table would hide that what was published is lost.

@@ -13,6 +13,7 @@ _MODULES = {
     "mysql": "mysql",
     "oracle": "oracle",
     "postgresql": "postgresql",
+    "snowflake": "snowflake",
     "sqlite": "sqlite",
 }
 """The name of SQLAlchemy's dialect -> the module here."""

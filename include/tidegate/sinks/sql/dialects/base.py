@@ -34,7 +34,7 @@ from sqlalchemy import (
     inspect,
     select,
 )
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
 from tidegate.kernel.equality import widens
@@ -106,8 +106,12 @@ class SqlDialect:
     """The driver of a URL that names none, such as `psycopg`."""
     plugin: ClassVar[str | None] = None
     """The module that brings SQLAlchemy the dialect; None: SQLAlchemy has it itself."""
+    package: ClassVar[str | None] = None
+    """The package with that module, if no extra of tidegate installs it."""
     has_transactional_ddl: ClassVar[bool] = True
     """Whether a transaction covers the creation and the change of tables."""
+    has_indexes: ClassVar[bool] = True
+    """Whether a table can have indexes."""
     is_file: ClassVar[bool] = False
     """Whether the database is a file, which connecting would create."""
     add_column: ClassVar[str] = "ADD COLUMN"
@@ -261,6 +265,10 @@ class SqlDialect:
         indexes = inspector.get_indexes(table.name, table.schema)
         yield from (index["column_names"] for index in indexes if index["unique"])
 
+    def add_key(self, name: str, table: str, columns: str) -> str:
+        """Return the statement that gives an existing table a key. All arguments are quoted names."""
+        return f"CREATE UNIQUE INDEX {name} ON {table} ({columns})"
+
     def upsert(self, table: Table, key: Sequence[str]) -> Any | None:
         """Return the statement that inserts a row or replaces that with the same key; None if there is
         none.
@@ -276,6 +284,16 @@ class SqlDialect:
         row = select(*(bindparam(column.key, type_=column.type) for column in table.c))
         exists_already = exists().where(*(table.c[column] == bindparam(column) for column in key))
         return insert(table).from_select([column.key for column in table.c], row.where(~exists_already))
+
+    def inserted(self, connection: Connection, table: Table, row: Row) -> bool:
+        """Insert a row, and return whether its primary key was free. Of two transactions that insert the
+        same key, one waits for the other.
+        """
+        try:
+            connection.execute(insert(table).values(row))
+        except IntegrityError:
+            return False
+        return True
 
     def updated(self, connection: Connection, statement: Any) -> int:
         """Execute an UPDATE, and return the number of rows that it matches."""

@@ -43,7 +43,7 @@ class Oracle(SqlDialect):
         return oracle.VARCHAR2(longest or 4_000)
 
     def upsert(self, table: Table, key: Sequence[str]) -> Any:
-        return Merge(table, key, source=" FROM DUAL")
+        return Merge(table, key)
 
 
 DIALECT = Oracle()
