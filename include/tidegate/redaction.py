@@ -11,13 +11,15 @@ if TYPE_CHECKING:  # imported by the settings, which must not wait for SQLAlchem
     from sqlalchemy import URL
 
 HIDDEN = "***"
-_SECRET = re.compile(r"pass|secret|token|credential|proxy|-key|connection-string|^header\.", re.IGNORECASE)
+_SECRET = re.compile(
+    r"pass|pwd|secret|token|credential|proxy|-key|connection-string|^header\.", re.IGNORECASE
+)
 
 
 def names_secret(name: str) -> bool:
     """Return whether an option or property of this name has a secret.
 
-    >>> names_secret("sslpassword"), names_secret("s3.access-key-id"), names_secret("sslkey")
+    >>> names_secret("private_key_file_pwd"), names_secret("s3.access-key-id"), names_secret("sslkey")
     (True, True, False)
     """
     return _SECRET.search(name) is not None

@@ -177,6 +177,16 @@ def test_failed_validation_lineage_has_each_expectation(committed: Committed, tm
             "shop.public.stock",
         ),
         (("table", "postgresql://me@db:7/shop", "reports.stock"), "postgres://db:7", "shop.reports.stock"),
+        (
+            ("table", "snowflake://me@account/shop/public", "stock"),
+            "snowflake://account",
+            "shop.public.stock",
+        ),
+        (
+            ("table", "snowflake://me@account/shop/public", "lake.stock"),
+            "snowflake://account",
+            "shop.lake.stock",
+        ),
         (("table", "mysql://me:secret@db/shop", "stock"), "mysql://db", "shop.stock"),
         (("table", "sqlite:////data/sink.db", "stock"), "sqlite:///data/sink.db", "stock"),
         (("folder", "s3://lake/shop/stock"), "s3://lake", "shop/stock"),

@@ -54,6 +54,8 @@ def table_dataset(url: str, table: str) -> Dataset:
 
     >>> table_dataset("postgresql+psycopg://me:secret@db/shop", "reports.stock")
     Dataset(namespace='postgres://db:5432', name='shop.reports.stock')
+    >>> table_dataset("snowflake://me:secret@account/shop/public", "stock")
+    Dataset(namespace='snowflake://account', name='shop.public.stock')
     """
     # Only parts of the URL go into the name: user and password stay out.
     database = make_url(url)
@@ -61,12 +63,13 @@ def table_dataset(url: str, table: str) -> Dataset:
     # SQLite has a file in place of a server.
     if database.host is None:
         return Dataset(f"{kind}://{database.database or ''}", table)
-    schema = () if "." in table or kind != "postgresql" else ("public",)
+    # the URL of Snowflake has a schema after the database
+    name, _, schema = (database.database or "").partition("/")
+    schema = schema or ("public" if kind == "postgresql" else "")
+    parts = [name, table] if "." in table or not schema else [name, schema, table]
     port = database.port or _PORTS.get(kind)
     server = f"{database.host}:{port}" if port else database.host
-    return Dataset(
-        f"{_SCHEMES.get(kind, kind)}://{server}", ".".join([database.database or "", *schema, table])
-    )
+    return Dataset(f"{_SCHEMES.get(kind, kind)}://{server}", ".".join(parts))
 
 
 def folder_dataset(uri: str) -> Dataset:
