@@ -12,7 +12,7 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from tests.mariadb import MariaDbServer
 from tests.sinks.sql.sink import Sink, emission
-from tidegate.errors import SetupFailed, SinkRefused
+from tidegate.errors import SettingsInvalid, SetupFailed, SinkRefused
 from tidegate.extras import missing_extra
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.dialects import dialect_named
@@ -153,6 +153,13 @@ def test_missing_dialect_of_duckdb_names_the_extra(monkeypatch: pytest.MonkeyPat
     with pytest.raises(SetupFailed, match=r"tidegate\[duckdb\]"):
         Database("duckdb:////file.db", "TIDEGATE_SQL")
     assert missing_extra(ModuleNotFoundError(name=None)) is None
+
+
+@pytest.mark.parametrize("name", ["bigquery", "clickhouse+http", "clickhousedb", "redshift+psycopg2"])
+def test_database_without_exactly_once_is_refused(name: str) -> None:
+    with pytest.raises(SettingsInvalid, match="cannot write to exactly once: ") as caught:
+        Database(f"{name}://me:hunter2@host/db", "TIDEGATE_SQL")
+    assert "hunter2" not in str(caught.value)
 
 
 def _no_module(name: str) -> Exception:

@@ -23,7 +23,7 @@ from tidegate.extras import missing_extra
 from tidegate.failpoints import failpoint
 from tidegate.postgres import LOST_STATEMENT_FIX, is_lost_statement
 from tidegate.redaction import redacted, secrets_of
-from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
+from tidegate.sinks.sql.dialects import SqlDialect, dialect_named, why_unfit
 
 _WAIT_SECONDS = 30.0
 _FIX = "Check that it runs, takes connections and has space; then run again, nothing is lost or sent twice."
@@ -160,6 +160,12 @@ def _parsed(url: str, variable: str) -> URL:
     parsed = database_url(url, lambda kind: dialect_named(kind).driver)
     if parsed is None:
         raise _not_a_url(variable)
+    unfit = why_unfit(parsed.get_backend_name())
+    if unfit is not None:
+        raise SettingsInvalid(
+            f"{variable} is of a database that a SQL sink cannot write to exactly once: {unfit}",
+            "Use another database, or another kind of sink; docs/databases.md has those that work.",
+        )
     dialect = dialect_named(parsed.get_backend_name())
     if dialect.is_file and names_no_file(parsed):
         raise SettingsInvalid(

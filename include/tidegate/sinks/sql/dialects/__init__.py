@@ -17,6 +17,14 @@ _MODULES = {
     "sqlite": "sqlite",
 }
 """The name of SQLAlchemy's dialect -> the module here."""
+_CLICKHOUSE = "ClickHouse has no transaction that covers rows and progress"
+_UNFIT = {
+    "bigquery": "BigQuery keeps the transaction of a publisher that died open for a day",
+    "clickhouse": _CLICKHOUSE,
+    "clickhousedb": _CLICKHOUSE,
+    "redshift": "Redshift does not enforce keys, so that two publishers could write a batch",
+}
+"""The name of SQLAlchemy's dialect -> why a SQL sink cannot write to the database exactly once."""
 
 
 def dialect_named(name: str) -> SqlDialect:
@@ -30,4 +38,11 @@ def dialect_named(name: str) -> SqlDialect:
     return dialect
 
 
-__all__ = ["SqlDialect", "dialect_named"]
+def why_unfit(name: str) -> str | None:
+    """Return why a SQL sink cannot write to a kind of database exactly once, as a sentence; None if it can,
+    or if tidegate does not know the kind.
+    """
+    return _UNFIT.get(name)
+
+
+__all__ = ["SqlDialect", "dialect_named", "why_unfit"]
