@@ -19,6 +19,7 @@ from tidegate.ksql.translated import (
     Translated,
     as_decimal,
     as_double,
+    as_time,
     as_type,
     common_type,
     comparable,
@@ -75,6 +76,7 @@ class Translator:
         return (
             ((exp.Paren,), lambda node: self.value(node.this)),
             ((exp.Column,), self._column),
+            ((exp.Identifier,), lambda node: self._column(exp.column(node.copy()))),  # within a lambda
             ((exp.Dot,), self._field),
             ((exp.Bracket,), self._item),
             ((exp.Literal,), literal),
@@ -221,15 +223,21 @@ class Translator:
         return typed
 
     def _comparison(self, node: exp.Binary) -> Translated:
-        left, right = comparable(self.value(node.this), self.value(node.expression), node)
+        left, right = self._sides(node)
         sql = f"{left.sql} {_COMPARISONS[type(node)]} {right.sql}"
         fails = left.fails + right.fails
         if left.is_certain and right.is_certain:
             return Translated(f"({sql})", BOOLEAN, fails, is_certain=not fails)
         return Translated(guarded(f"coalesce({sql}, false)", fails), BOOLEAN, fails, is_certain=not fails)
 
+    def _sides(self, node: exp.Binary) -> tuple[Translated, Translated]:
+        left, right = self.value(node.this), self.value(node.expression)
+        return comparable(
+            as_time(left, right, node.expression.unnest()), as_time(right, left, node.this.unnest()), node
+        )
+
     def _distinct(self, node: exp.Binary) -> Translated:
-        left, right = comparable(self.value(node.this), self.value(node.expression), node)
+        left, right = self._sides(node)
         sign = "" if isinstance(node, exp.NullSafeEQ) else "not "
         fails = left.fails + right.fails
         sql = guarded(f"({sign}({left.sql} <=> {right.sql}))", fails)
@@ -312,11 +320,36 @@ class Translator:
         name = str(node.this).upper()
         if name in ("STRUCT", "MAP"):
             return self._built(name, node)
+        if any(isinstance(argument, exp.Lambda) for argument in node.expressions):
+            return self._of_items(name, node)
         units = node.expressions[:1] if name in WITH_UNIT else []
         return self.call(
             name,
             lambda: [*map(_unit, units), *map(self._argument, node.expressions[len(units) :])],
         )
+
+    def _of_items(self, name: str, node: exp.Anonymous) -> Translated:
+        """Return TRANSFORM or FILTER of an array by a lambda, which fails if the lambda fails for an item."""
+        array, function = (*node.expressions, None)[:2]
+        operand = self._argument(array)
+        if name not in ("TRANSFORM", "FILTER") or len(node.expressions) != 2 or operand.type.kind != "ARRAY":
+            raise Untranslatable(
+                f"{name} with these lambdas has no equivalent", "Compute it in the producer."
+            )
+        parameter = name_of(function.expressions[0])
+        item = Translated(quote(parameter), operand.type.parts[0])
+        inner = replace(self, columns={**self.columns, parameter: item})
+        result = inner.value(function.this) if name == "TRANSFORM" else inner._boolean(function.this)
+        if result.type == NULL:
+            raise Untranslatable(f"`{text_of(node)}` has no type", "Cast the null.")
+        failing_items = result.fails if name == "TRANSFORM" or result.is_certain else (result.sql,)
+        fails = operand.fails
+        if failing_items:
+            test = " or ".join(f"{sql} is null" for sql in failing_items)
+            fails += (f"(case when exists({operand.sql}, {item.sql} -> {test}) then null else 0 end)",)
+        sql = guarded(f"{name.lower()}({operand.sql}, {item.sql} -> {result.sql})", fails)
+        type_ = KsqlType("ARRAY", (result.type,)) if name == "TRANSFORM" else operand.type
+        return Translated(sql, type_, fails)
 
     def _concatenation(self, node: exp.Binary) -> Translated:
         return self.call("CONCAT", lambda: [self._argument(side) for side in (node.this, node.expression)])

@@ -28,6 +28,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
     "whole": ("INTEGER",),
     "long": ("INTEGER", "BIGINT"),
     "double": ("INTEGER", "BIGINT", "DOUBLE"),
+    "decimal": ("DECIMAL",),
     "boolean": ("BOOLEAN",),
     "array": ("ARRAY",),
     "items": ("ARRAY",),
@@ -75,10 +76,15 @@ _WHOLE_ABOVE = 2**53
 _TO_WHOLE = (
     f"(case when abs({{{{0}}}}) < {_WHOLE_ABOVE}L then cast({{}}({{{{0}}}}) as double) else {{{{0}}}} end)"
 )
-# ksqlDB rounds a half away from zero above zero, and towards it below
+# ksqlDB rounds a half away from zero above zero, and towards it below. tidegate has these functions over the
+# aggregates of windows, too.
 _ROUND_TO_DIGITS = (
-    "(case when {0} > 0 then round({0}, {digits}) when abs({0}) >= 1000000000000000000L then {0} "
-    "else cast(-ceil(cast(-{0} as decimal(36,18)) - {half}, {digits}) as double) end)"
+    "(case when {0} < 0 and {0} = round({0}, {more}) and round(abs({0}) * {power}) % 10 = 5 "
+    "then round(round({0}, {digits}) + {unit}, {digits}) else round({0}, {digits}) end)"
+)
+_MASKED = (
+    r"regexp_replace(regexp_replace(regexp_replace(regexp_replace({0}, '[^\\p{Lu}\\p{Ll}\\p{Nd}]', '-'), "
+    r"'\\p{Lu}', 'X'), '\\p{Ll}', 'x'), '\\p{Nd}', 'n')"
 )
 _FINITE = "if({0} is null or abs({0}) < cast('Infinity' as double), 0, null)"
 _MATH = (
@@ -119,6 +125,16 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
             "text", f"regexp_replace(regexp_replace({{0}}, '^{_CONTROL}+', ''), '{_CONTROL}+$', '')", STRING
         )
     ],
+    "INITCAP": [
+        KsqlFunction(
+            "text",
+            r"array_join(transform(regexp_extract_all(lower({0}), '[^\\s]+\\s*', 0), "
+            "word -> concat(upper(substring(word, 1, 1)), substring(word, 2))), '')",
+            STRING,
+        )
+    ],
+    "MASK": [KsqlFunction("text", _MASKED, STRING)],
+    "MD5": [KsqlFunction("text", "md5({0})", STRING)],
     "CONCAT": [KsqlFunction("text…", "concat_ws('', {all})", STRING, absorbs=True)],
     "CONCAT_WS": [KsqlFunction("text text…", "concat_ws({all})", STRING, absorbs=True)],
     "REPLACE": [KsqlFunction("text filled text", "replace({0}, {1}, {2})", STRING)],
@@ -145,6 +161,7 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
         KsqlFunction("whole", "abs({0})", INTEGER),
         KsqlFunction("long", "abs({0})", BIGINT),
         KsqlFunction("double", "abs({0})", DOUBLE),
+        KsqlFunction("decimal", "abs({0})", "same"),
     ],
     "CEIL": [
         KsqlFunction("long", "{0}", "same"),
@@ -334,9 +351,13 @@ def _quoted_regex(arguments: Sequence[Translated]) -> str:
     return quoted_text(f"\\Q{text}\\E")
 
 
+_MOST_LETTERS = {"y": 4, "M": 4, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
+
+
 def _pattern(letters: str) -> Callable[[Sequence[Translated]], str]:
     """Return what checks a pattern of times, whose letters have to mean the same in Java and in Spark."""
-    usable = re.compile(rf"(?!.*SSSS)(?:[{letters}]+|[ .:/,_-]|'[^']+')+")
+    fields = "|".join(f"{letter}{{1,{_MOST_LETTERS[letter]}}}(?!{letter})" for letter in letters)
+    usable = re.compile(rf"(?:{fields}|[ .:/,_-]|'[^']+')+")
 
     def checked(arguments: Sequence[Translated]) -> str:
         if not usable.fullmatch(arguments[1].literal or ""):
@@ -381,6 +402,8 @@ _PARTS: Mapping[str, Callable[[Sequence[Translated]], str]] = {
     "zone": _zone,
     "group": _group,
     "digits": _digits,
-    "half": lambda arguments: f"0.{'0' * int(_digits(arguments))}5BD",
+    "more": lambda arguments: str(int(_digits(arguments)) + 1),
+    "power": lambda arguments: f"1e{int(_digits(arguments)) + 1}",
+    "unit": lambda arguments: f"1e-{_digits(arguments)}",
 }
 """What is in an expression beside arguments, and may refuse them."""

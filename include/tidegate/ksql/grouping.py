@@ -11,7 +11,7 @@ from sqlglot import exp
 from tidegate.ksql.dialect import KsqlWindow
 from tidegate.ksql.expressions import Translator
 from tidegate.ksql.relations import Relation, SelectItem, normal
-from tidegate.ksql.translated import Translated
+from tidegate.ksql.translated import Translated, with_type
 from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, KsqlType, Untranslatable, name_of
 from tidegate.model.names import quote
 
@@ -92,6 +92,7 @@ class AggregateQuery:
         if self.window is None:
             raise Untranslatable(f"{name} needs a window", "Write a WINDOW.")
         time = self.translator.value(exp.column(exp.to_identifier("ROWTIME", quoted=True)))
+        time = replace(time, sql=with_type(time.sql, BIGINT))
         kind, size = self.window.args["kind"], self.window.args["size"]
         if kind == "HOPPING":
             raise Untranslatable(f"{name} of hopping windows has no equivalent", "Take it from the window.")
@@ -102,7 +103,7 @@ class AggregateQuery:
             )
         start = f"({time.sql} - pmod({time.sql}, {size}L))"
         end = f"({start} + {size}L)"
-        bound = Translated(start if name == "WINDOWSTART" else end, BIGINT)
+        bound = Translated(with_type(start if name == "WINDOWSTART" else end, BIGINT), BIGINT)
         return Folded(f"min({self._argument(bound)})", Translated("{}", BIGINT, is_certain=True), False, "")
 
     def stage(self, columns: Mapping[str, str], values: Mapping[str, Translated]) -> dict[str, Any]:
@@ -246,6 +247,8 @@ def fold(name: str, arguments: Sequence[Translated], star: bool, alone: bool) ->
         inner = f"named_struct('item', {argument.sql})"
     type_ = KsqlType("ARRAY", (argument.type,)) if aggregate.is_list else aggregate.type or argument.type
     result = aggregate.result.replace("{type}", type_.ddl)
+    if name == "SUM" and type_.kind == "DECIMAL":
+        result = "coalesce({0}, 0)"  # a window's results are cast to no decimal
     if wraps:
         result = "{0}.item" if keeps_nulls else "transform({0}, e -> e.item)"
     sql = aggregate.sql.replace("{0}", inner).replace("{1}", literal[0] or "" if literal else "")

@@ -11,7 +11,7 @@ from sqlglot import exp
 from tidegate.ksql.dialect import KsqlJoin, Query
 from tidegate.ksql.expressions import Translator
 from tidegate.ksql.functions import call
-from tidegate.ksql.queries import DAY_MS, QueryResult
+from tidegate.ksql.queries import QueryResult
 from tidegate.ksql.relations import (
     KsqlColumn,
     Relation,
@@ -21,7 +21,7 @@ from tidegate.ksql.relations import (
     source_of,
     spelling,
 )
-from tidegate.ksql.translated import Translated
+from tidegate.ksql.translated import DAY_MS, Translated
 from tidegate.ksql.types import Untranslatable, name_of
 from tidegate.model.names import quote
 

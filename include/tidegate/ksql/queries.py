@@ -24,11 +24,10 @@ from tidegate.ksql.relations import (
     source_of,
     spelling,
 )
-from tidegate.ksql.translated import Translated
+from tidegate.ksql.translated import DAY_MS, Translated, with_type
 from tidegate.ksql.types import BIGINT, INTEGER, Untranslatable, name_of
 from tidegate.model.names import quote
 
-DAY_MS = 86_400_000
 _ROWTIME, _PARTITION, _OFFSET = "KSQL_ROWTIME", "KSQL_ROWPARTITION", "KSQL_ROWOFFSET"
 _METADATA = {_ROWTIME: "timestamp", _PARTITION: "partition", _OFFSET: "offset"}
 _RESERVED = ("KEY", "TIMESTAMP", "WINDOW_START", "WINDOW_END")
@@ -261,7 +260,10 @@ class QueryPlan:
             return [{"name": "records", **filtered, "columns": {n: v.sql for n, v in values.items()}}]
         # A record may lack a key of its own, which this query does not need; the partition keeps their order.
         self._source_key = [_PARTITION]
-        made = {self._made_name(item): key.sql for item, key in zip(self._keys, keys, strict=True)}
+        made = {
+            self._made_name(item): with_type(key.sql, key.type)
+            for item, key in zip(self._keys, keys, strict=True)
+        }
         inner = {f"KSQL_VALUE_{number}": value.sql for number, value in enumerate(values.values())}
         first = {"name": "keyed", **filtered, "select": {**made, **inner}, "emit": {"on": "update"}}
         columns = {name: quote(inner_name) for name, inner_name in zip(values, inner, strict=True)}

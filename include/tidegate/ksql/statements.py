@@ -21,7 +21,8 @@ from tidegate.ksql.dialect import InsertValues
 from tidegate.ksql.joins import StreamJoin
 from tidegate.ksql.queries import QueryPlan, QueryResult
 from tidegate.ksql.relations import Relation, WithOptions, check_readable, declared, sink_of, with_time
-from tidegate.ksql.types import Remark, Untranslatable, name_of
+from tidegate.ksql.translated import with_type
+from tidegate.ksql.types import STRING, Remark, Untranslatable, name_of
 from tidegate.yaml.load import parse_pipeline
 
 _WIDTH = 100
@@ -299,6 +300,8 @@ class Import:
         self, name: str, result: QueryResult, made: Relation, relations: Sequence[Relation], line: int
     ) -> None:
         named = "sources" if len(relations) > 1 else "source"
+        if made.value_format != "JSON":
+            _write_rows(result, made.value_format)
         document = {
             "pipeline": name,
             "generation": 1,
@@ -315,6 +318,19 @@ class Import:
         parse_pipeline(text, f"{name}.yaml")  # raises PipelineInvalid
         topics = tuple(relation.topic for relation in relations)
         self.pipelines.append(ImportedPipeline(name, document, text, topics, made.topic, line))
+
+
+def _write_rows(result: QueryResult, value_format: str) -> None:
+    """Change the last stage, so that its values have types and the texts that ksqlDB writes: in DELIMITED it
+    writes an empty text like a null, other than in the first column.
+    """
+    last = result.stages[-1]
+    part = "select" if "select" in last else "reduce"
+    for place, column in enumerate(result.columns):
+        sql = last[part][column.name]
+        if place and column.type == STRING and value_format == "DELIMITED":
+            sql = f"nullif({sql}, '')"
+        last[part][column.name] = with_type(sql, column.type) if part == "select" else sql
 
 
 def _made(name: str, kind: str, options: WithOptions, left: Relation, result: QueryResult) -> Relation:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 
 from sqlglot import exp
 
@@ -28,6 +30,12 @@ class Translated:
     fails: tuple[str, ...] = ()
     is_certain: bool = False
     literal: str | None = None
+
+
+def with_type(sql: str, type_: KsqlType) -> str:
+    """Return an expression whose type is written in it, as keys and formats other than JSON need it."""
+    is_written = sql.startswith(("`", "cast(")) or type_ == NULL
+    return sql if is_written else f"cast({sql} as {type_.ddl})"
 
 
 def guarded(sql: str, fails: Sequence[str]) -> str:
@@ -55,6 +63,12 @@ CASTS: Mapping[tuple[str, str], str] = {
     ("DOUBLE", "INTEGER"): "cast({0} as int)",
     ("DOUBLE", "BIGINT"): "cast({0} as bigint)",
     ("BIGINT", "INTEGER"): "cast({0} as int)",
+    ("TIMESTAMP", "STRING"): r"date_format(timestamp_millis({0}), 'yyyy-MM-dd\'T\'HH:mm:ss.SSS')",
+    ("TIMESTAMP", "DATE"): "cast(({0} - pmod({0}, 86400000L)) div 86400000 as int)",
+    ("TIMESTAMP", "TIME"): "cast(pmod({0}, 86400000L) as int)",
+    ("DATE", "STRING"): "cast(date_from_unix_date({0}) as string)",
+    ("DATE", "TIMESTAMP"): "(cast({0} as bigint) * 86400000L)",
+    ("DECIMAL", "STRING"): "cast({0} as string)",
     ("DECIMAL", "INTEGER"): "cast({0} as int)",
     ("DECIMAL", "BIGINT"): "cast({0} as bigint)",
     ("STRING", "BOOLEAN"): r"(lower({0}) rlike "
@@ -79,6 +93,7 @@ def quoted_text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+DAY_MS = 86_400_000
 _WILDCARDS = {"%": ".*", "_": "."}
 
 
@@ -101,6 +116,8 @@ def literal(node: exp.Literal) -> Translated:
         sql = text if small else f"{text}L"
         return Translated(sql, INTEGER if small else BIGINT, is_certain=True, literal=text)
     if "E" in text.upper():
+        if 0 < float(text) < sys.float_info.min:
+            raise Untranslatable(f"{text} is so small that it is written differently", "Write 0.0.")
         return Translated(f"cast('{text}' as double)", DOUBLE, is_certain=True, literal=text)
     whole, _, fraction = text.partition(".")
     digits = max(len((whole + fraction).lstrip("0")), len(fraction), 1)
@@ -130,6 +147,41 @@ def as_decimal(type_: KsqlType) -> KsqlType:
     if type_.kind == "DECIMAL":
         return type_
     return KsqlType("DECIMAL", precision=10 if type_ == INTEGER else 19)
+
+
+_TIME = re.compile(
+    r"(\d{4}(?:-\d\d){0,2}|(\d{4}-\d\d-\d\dT(?:\d\d(?::\d\d(?::\d\d(?:\.\d{1,3})?)?)?)?)(Z|[+-]\d\d:?\d\d)?)"
+)
+_FIRST_TIME = "0000-01-01T00:00:00.000"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def as_time(operand: Translated, other: Translated, node: exp.Expr) -> Translated:
+    """Return the time that a literal text is beside a time or ROWTIME; what is left out is the first.
+
+    Args:
+        other: What the operand is compared with; `node` is its expression.
+    """
+    is_rowtime = isinstance(node, exp.Column) and types.name_of(node.this) == "ROWTIME"
+    is_text = operand.literal is not None and operand.type == STRING
+    if not is_text or not (is_rowtime or other.type.kind in ("TIMESTAMP", "DATE")):
+        return operand
+    ms = _epoch_ms(operand.literal or "")
+    sql = str(ms // DAY_MS) if other.type.kind == "DATE" else f"{ms}L"
+    return Translated(f"({sql})", other.type, is_certain=True)
+
+
+def _epoch_ms(text: str) -> int:
+    try:
+        match = _TIME.fullmatch(text)
+        if match is None:
+            raise ValueError(text)
+        written, zone = match[2] or match[1], (match[3] or "Z").replace("Z", "+0000").replace(":", "")
+        filled = written + _FIRST_TIME[len(written) :]
+        at = datetime.fromisoformat(f"{filled}{zone[:3]}:{zone[3:]}")
+    except ValueError:
+        raise Untranslatable(f"'{text}' is no time", "Write it like '2020-05-26T23:59:58.000'.") from None
+    return (at - _EPOCH) // timedelta(milliseconds=1)
 
 
 def comparable(left: Translated, right: Translated, node: exp.Expr) -> tuple[Translated, Translated]:

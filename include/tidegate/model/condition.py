@@ -160,12 +160,25 @@ def read_expression(text: str, columns: ColumnTypes | None) -> Typed | None:
 
 
 def expression_type(text: str, columns: ColumnTypes | None) -> Type | None:
-    """Return the type of an expression that `check_expression` accepts; None if only Spark can tell it.
+    """Return the type of an expression that `check_expression` accepts, or of a cast to a single value; None
+    if only Spark can tell it.
 
-    Example: `expression_type("quantity > 0", {"quantity": INT})` is `BOOLEAN`; that of `hour(at)` is None.
+    Example: `expression_type("quantity > 0", {"quantity": INT})` is `BOOLEAN`; that of `hour(at)` is None,
+    and that of `cast(hour(at) as bigint)` is `BIGINT`.
     """
     expression = read_expression(text, columns)
-    return None if expression is None or expression.type == NULL else expression.type
+    if expression is None:
+        return _type_of_cast(parse(text).unnest())
+    return None if expression.type == NULL else expression.type
+
+
+def _type_of_cast(node: exp.Expr) -> Type | None:
+    if not isinstance(node, exp.Cast):
+        return None
+    if node.to.this == exp.DType.DECIMAL and len(node.to.expressions) == 2:
+        return Type(node.to.sql("spark").lower().replace(" ", ""), "decimal")
+    name = _CASTS.get(node.to.this)
+    return None if name is None else Type(name, name)
 
 
 def type_of_no_condition(text: str, columns: ColumnTypes | None) -> Type | None:
