@@ -134,9 +134,13 @@ def test_text_of_a_value_is_exact(value: Any, text: str) -> None:
     assert snowflake._text(value) == text
 
 
-@pytest.mark.parametrize(("size", "count", "parts"), [(10, 2500, [1000, 1000, 500]), (200_000, 3, [1, 1, 1])])
-def test_statement_holds_no_more_than_snowflake_takes(size: int, count: int, parts: list[int]) -> None:
-    assert [len(part) for part in snowflake._parts([{"c0": "x" * size}] * count)] == parts
+@pytest.mark.parametrize(
+    ("text", "count", "parts"),
+    [("x", 2500, [1000, 1000, 500]), ("x" * 250_000, 3, [1, 1, 1]), ("€" * 100_000, 2, [1, 1])],
+    ids=["many rows", "large rows", "characters of three bytes"],
+)
+def test_statement_holds_no_more_than_snowflake_takes(text: str, count: int, parts: list[int]) -> None:
+    assert [len(part) for part in snowflake._parts([{"c0": text}] * count)] == parts
 
 
 def test_every_type_has_a_column_in_snowflake() -> None:

@@ -43,8 +43,8 @@ from tidegate.sinks.sql.dialects.staging import changed_rows
 # Another process has created the same table or column since this one looked.
 _EXISTS_ALREADY = (2002, 1430)
 _MOST_ROWS = 1_000
-_MOST_CHARACTERS = 250_000
-"""The most characters of values in a statement: Snowflake takes 1 MB, and the driver escapes some."""
+_MOST_BYTES = 400_000
+"""The most bytes of values in a statement: Snowflake takes 1 MB, and the driver escapes some characters."""
 _SESSION: dict[str, Any] = {
     # A column without a time zone in a table of your own gets UTC, and not the time of the account.
     "TIMEZONE": "UTC",
@@ -232,13 +232,13 @@ class _ValuesWriter:
 
 def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """Split rows so that the values of each part fit into a statement."""
-    first, characters = 0, 0
+    first, total_bytes = 0, 0
     for place, row in enumerate(rows):
-        size = sum(len(_text(value)) for value in row.values() if value is not None)
-        if place > first and (characters + size > _MOST_CHARACTERS or place - first >= _MOST_ROWS):
+        size = sum(len(_text(value).encode()) for value in row.values() if value is not None)
+        if place > first and (total_bytes + size > _MOST_BYTES or place - first >= _MOST_ROWS):
             yield rows[first:place]
-            first, characters = place, 0
-        characters += size
+            first, total_bytes = place, 0
+        total_bytes += size
     if rows:
         yield rows[first:]
 
