@@ -1,0 +1,45 @@
+"""One Spark for many processes: what one of them does is no other's business."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.faults.processes import fork
+from tests.faults.warm import WarmSpark
+
+pytestmark = [pytest.mark.spark, pytest.mark.heavy]
+
+
+def _slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    time.sleep(2)
+    yield from batches
+
+
+def test_stopped_process_holds_up_no_other(tmp_path: Path) -> None:
+    spark = WarmSpark.start(tmp_path / "spark.log")
+    begun = tmp_path / "begun"
+
+    def compute() -> int:
+        session = spark.connect("")
+        begun.touch()
+        session.range(2, numPartitions=2).mapInArrow(_slowly, "id bigint").collect()
+        return 0
+
+    try:
+        stopped = fork(compute, tmp_path / "stopped.log")
+        while not begun.exists():
+            assert not stopped.poll(), (tmp_path / "stopped.log").read_text()
+            time.sleep(0.01)
+        time.sleep(1)
+        stopped.pause()  # its tasks end, and nobody takes note of what they say
+        time.sleep(2)
+        assert fork(compute, tmp_path / "other.log").wait(60) == 0
+        stopped.go_on()
+        assert stopped.wait(60) == 0
+    finally:
+        spark.stop()
