@@ -40,7 +40,14 @@ REMARKS = [
     ("CREATE STREAM o AS SELECT k, DATETOSTRING(a, 'HH') AS x FROM s", "the pattern 'HH' of times"),
     ("CREATE STREAM o AS SELECT k, TIMESTAMPTOSTRING(a, 'HHH') AS x FROM s", "the pattern 'HHH' of times"),
     ("CREATE STREAM o AS SELECT k, ROWTIME > '2020-13' AS x FROM s", "'2020-13' is no time"),
-    ("CREATE STREAM o AS SELECT k, a * 1E-310 AS x FROM s", "so small"),
+    ("CREATE STREAM o AS SELECT k, a * 1E-310 AS x FROM s", "no usual DOUBLE"),
+    ("CREATE STREAM o AS SELECT k, 9223372036854775808 AS x FROM s", "too large for BIGINT"),
+    ("CREATE STREAM o AS SELECT k, xs < xs AS x FROM s", "compares what has no order"),
+    ("CREATE STREAM o AS SELECT k, STRUCT(x := a, X := t) AS x FROM s", "a STRUCT has a field twice"),
+    ("CREATE STREAM o AS SELECT k, a AS x, t AS x FROM s", "two columns are `X`"),
+    ("CREATE STREAM o AS SELECT k, ROWTIME FROM s", "ROWTIME is a name of ksqlDB itself"),
+    ("CREATE STREAM o AS SELECT * FROM s WINDOW TUMBLING (SIZE 1 HOUR)", "WINDOW needs GROUP BY"),
+    ("CREATE TABLE o AS SELECT k, EXPLODE(ARRAY[c]) AS x FROM tab", "have no equivalent"),
     ("CREATE STREAM o AS SELECT k, TRANSFORM(xs, x => NULL) AS x FROM s", "has no type"),
     ("CREATE STREAM o AS SELECT k, REDUCE(xs, 0, (s, x) => s + x) AS x FROM s", "REDUCE with these lambdas"),
     ("CREATE STREAM o AS SELECT k, TIMESTAMPTOSTRING(a, 'yy', 'Here') AS x FROM s", "the time zone 'Here'"),
@@ -82,6 +89,13 @@ def test_estimated_count_is_imported_with_a_remark() -> None:
     assert len(imported.pipelines) == 1
 
 
+def test_final_results_are_imported_with_a_remark() -> None:
+    window = "WINDOW TUMBLING (SIZE 1 HOUR)"
+    query = f"CREATE TABLE o AS SELECT k, COUNT(*) AS n FROM s {window} GROUP BY k EMIT FINAL;"
+    (remark,) = Import("f.sql").read(STREAMS + query).remarks
+    assert (remark.imported, "older than its retention" in remark.why) == (True, True)
+
+
 def test_queries_read_from_the_latest_record_on() -> None:
     latest = Import("f.sql").read(f"{STREAMS}CREATE STREAM o AS SELECT k, a FROM s;")
     earliest = Import("f.sql").read(
@@ -90,6 +104,22 @@ def test_queries_read_from_the_latest_record_on() -> None:
     (one_start,) = [pipeline.document["source"].get("start") for pipeline in latest.pipelines]
     (other_start,) = [pipeline.document["source"].get("start") for pipeline in earliest.pipelines]
     assert (one_start, other_start) == ("latest", None)
+
+
+@pytest.mark.parametrize(
+    ("within", "grace"),
+    [
+        ("1 HOUR", 22 * 3_600_000),
+        ("(2 HOURS, 1 HOUR)", 20 * 3_600_000),
+        ("1 DAY", 0),
+        ("1 DAY GRACE PERIOD 5 SECONDS", 5_000),
+    ],
+)
+def test_join_has_the_grace_of_kafka_streams(within: str, grace: int) -> None:
+    query = f"CREATE STREAM o AS SELECT s.k, a, b FROM s JOIN r WITHIN {within} ON s.k = r.k;"
+    (pipeline,) = Import("f.sql").read(STREAMS + query).pipelines
+    (join,) = [stage["join"] for stage in pipeline.document["stages"] if "join" in stage]
+    assert join["grace"] == f"{grace}ms"
 
 
 def test_second_statement_of_a_name_is_remarked() -> None:

@@ -224,6 +224,9 @@ class Translator:
 
     def _comparison(self, node: exp.Binary) -> Translated:
         left, right = self._sides(node)
+        ordered = not isinstance(node, (exp.EQ, exp.NEQ))
+        if ordered and any(side.type.is_nested or side.type == BOOLEAN for side in (left, right)):
+            raise Untranslatable(f"`{text_of(node)}` compares what has no order", "Use `=` or `<>`.")
         sql = f"{left.sql} {_COMPARISONS[type(node)]} {right.sql}"
         fails = left.fails + right.fails
         if left.is_certain and right.is_certain:
@@ -368,6 +371,8 @@ class Translator:
                 f"{quoted_text(key)}, {value.sql}" for key, (_, value) in zip(names, pairs, strict=True)
             )
             fields = tuple((key, value.type) for key, (_, value) in zip(names, pairs, strict=True))
+            if len(set(names)) < len(names):
+                raise Untranslatable("a STRUCT has a field twice, which ksqlDB refuses", "Rename it.")
             if not pairs or any(type_ == NULL for _, type_ in fields):
                 raise Untranslatable("a STRUCT has a field without a type", "Cast the null.")
             return Translated(f"named_struct({parts})", KsqlType("STRUCT", fields=fields))

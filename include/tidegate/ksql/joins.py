@@ -16,6 +16,7 @@ from tidegate.ksql.relations import (
     KsqlColumn,
     Relation,
     SelectItem,
+    check_names,
     check_readable,
     item_of,
     source_of,
@@ -91,6 +92,7 @@ class StreamJoin:
         join: KsqlJoin = self.query.args["joins"][0]
         self._sides = self._read_sides(join)
         items = list(self._items())
+        check_names(items)
         key = self._key(items)
         values = {item.name: self._translator.value(item.node) for item in items if item != key}
         if not values:
@@ -205,6 +207,9 @@ class StreamJoin:
             )
         if kind == "left":
             self.differs.append(_LATER)
+        if grace is None:
+            # what Kafka Streams' JoinWindows.of gives, with which ksqlDB joins
+            grace = max(DAY_MS - 2 * join.args["before"], 0)
         before, after = (f"{join.args[bound]}ms" for bound in ("before", "after"))
         return {
             "left": "left_side",
@@ -212,7 +217,7 @@ class StreamJoin:
             "kind": kind,
             "before": before,
             "after": after,
-            "grace": f"{DAY_MS if grace is None else grace}ms",
+            "grace": f"{grace}ms",
             "clock": "stream",
         }
 

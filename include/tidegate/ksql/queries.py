@@ -17,6 +17,7 @@ from tidegate.ksql.relations import (
     KsqlColumn,
     Relation,
     SelectItem,
+    check_names,
     check_readable,
     item_of,
     normal,
@@ -30,6 +31,10 @@ from tidegate.model.names import quote
 
 _ROWTIME, _PARTITION, _OFFSET = "KSQL_ROWTIME", "KSQL_ROWPARTITION", "KSQL_ROWOFFSET"
 _METADATA = {_ROWTIME: "timestamp", _PARTITION: "partition", _OFFSET: "offset"}
+_DROPPED = (
+    "ksqlDB does not send a window that is older than its retention when the next record comes, and tidegate "
+    "sends each window"
+)
 _RESERVED = ("KEY", "TIMESTAMP", "WINDOW_START", "WINDOW_END")
 
 
@@ -62,6 +67,7 @@ class QueryPlan:
         """Return the pipeline's parts."""
         self._check()
         self._items = list(self._read_items())
+        check_names(self._items)
         grouping = self.query.args.get("group") or self.query.args.get("partition")
         self._keys = self._read_keys(grouping)
         if self.query.args.get("group"):
@@ -78,7 +84,11 @@ class QueryPlan:
                 "HAVING deletes a row that no longer passes, and `where` leaves it as it was",
                 "Select the condition as a column, and let readers test it.",
             )
+        if self.query.args.get("window") is not None and not self.query.args.get("group"):
+            raise Untranslatable("WINDOW needs GROUP BY, without which ksqlDB refuses it", "Write GROUP BY.")
         is_table = self.relation.kind == "TABLE"
+        if is_table and self._exploded is not None:
+            raise Untranslatable("EXPLODE of a table is refused by ksqlDB", "Declare it as a stream.")
         if is_table and self.query.args.get("where") is not None:
             raise Untranslatable(
                 "WHERE on a table deletes a row that no longer passes, and `filter` leaves it as it was",
@@ -286,11 +296,13 @@ class QueryPlan:
         columns = dict(last.pop("columns"))
         folding_stage = {**last, **folding.stage(columns, values)}
         stages[-1] = folding_stage
-        if windowed is not None:
-            folding_stage["window"] = _window(windowed)
         final = self.query.args.get("emit") == "FINAL"
-        if final and windowed is None:
+        if windowed is not None:
+            folding_stage["window"] = _window(windowed, final)
+        elif final:
             raise Untranslatable("EMIT FINAL needs a window", "Write a WINDOW.")
+        if final:
+            self.differs.append(_DROPPED)
         folding_stage["emit"] = {"on": "window_close", "clock": "stream"} if final else {"on": "update"}
         stages += folding.after(values)
         self.differs += folding.differs
@@ -318,11 +330,12 @@ class QueryPlan:
         return QueryResult(source, stages, key, columns, kind, tuple(dict.fromkeys(self.differs)))
 
 
-def _window(window: KsqlWindow) -> dict[str, str]:
+def _window(window: KsqlWindow, final: bool) -> dict[str, str]:
     kind, size = window.args["kind"], window.args["size"]
-    # without GRACE PERIOD, ksqlDB takes records for a day from the window's start on
     grace = window.args.get("grace")
-    grace = max(DAY_MS - size, 0) if grace is None else grace
+    if grace is None:
+        # ksqlDB takes records for a day from the window's start on, but with EMIT FINAL only until its end
+        grace = 0 if final else max(DAY_MS - size, 0)
     parts = {kind.lower(): f"{size}ms"}
     if kind == "HOPPING":
         parts["every"] = f"{window.args.get('advance') or size}ms"

@@ -251,6 +251,7 @@ def spelling(relation: Relation) -> list[str]:
     return [f"fields within `{nested[0]}` are read only if they are written as in the statement's upper case"]
 
 
+_PSEUDO = ("ROWTIME", "ROWPARTITION", "ROWOFFSET", "WINDOWSTART", "WINDOWEND")
 EXPLODED = "KSQL_EXPLODED"
 """The column that has an item of the exploded array."""
 
@@ -271,6 +272,18 @@ def item_of(node: exp.Expr, unnamed: int, taken: Collection[str] = ()) -> tuple[
     while f"KSQL_COL_{unnamed}" in taken:
         unnamed += 1
     return SelectItem(f"KSQL_COL_{unnamed}", node), unnamed + 1
+
+
+def check_names(items: Sequence[SelectItem]) -> None:
+    """Raise Untranslatable for names that ksqlDB refuses: its own columns', and one that comes twice."""
+    names = [item.name for item in items]
+    for name in names:
+        if name in _PSEUDO:
+            raise Untranslatable(
+                f"{name} is a name of ksqlDB itself, which refuses it", "Give it another name, with AS."
+            )
+        if names.count(name) > 1:
+            raise Untranslatable(f"two columns are `{name}`, which ksqlDB refuses", "Rename one of them.")
 
 
 def normal(node: exp.Expr) -> str:

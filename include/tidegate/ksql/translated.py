@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -112,12 +113,14 @@ def literal(node: exp.Literal) -> Translated:
     if node.is_string:
         return Translated(quoted_text(text), STRING, is_certain=True, literal=text)
     if text.isdigit():
+        if int(text) >= 2**63:
+            raise Untranslatable(f"{text} is too large for BIGINT", "Write a smaller number.")
         small = int(text) < 2**31
         sql = text if small else f"{text}L"
         return Translated(sql, INTEGER if small else BIGINT, is_certain=True, literal=text)
     if "E" in text.upper():
-        if 0 < float(text) < sys.float_info.min:
-            raise Untranslatable(f"{text} is so small that it is written differently", "Write 0.0.")
+        if 0 < float(text) < sys.float_info.min or math.isinf(float(text)):
+            raise Untranslatable(f"{text} is no usual DOUBLE", "Write a number between 3E-308 and 1.7E308.")
         return Translated(f"cast('{text}' as double)", DOUBLE, is_certain=True, literal=text)
     whole, _, fraction = text.partition(".")
     digits = max(len((whole + fraction).lstrip("0")), len(fraction), 1)
