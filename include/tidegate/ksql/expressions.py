@@ -16,6 +16,7 @@ from tidegate.ksql import types
 from tidegate.ksql.functions import UNITS, WITH_UNIT
 from tidegate.ksql.translated import (
     CASTS,
+    INFINITY,
     Translated,
     as_decimal,
     as_double,
@@ -179,11 +180,7 @@ class Translator:
         sql = f"({left.sql} {sign} {right.sql})"
         if isinstance(node, (exp.Div, exp.Mod)) and right.literal in (None, "0", "0.0"):
             # Java divides by zero: the result is infinite, or not a number
-            by_zero = (
-                f"{left.sql} * cast('Infinity' as double)"
-                if sign == "/"
-                else f"{left.sql} * cast('NaN' as double)"
-            )
+            by_zero = f"{left.sql} * {INFINITY}" if sign == "/" else f"{left.sql} * ({INFINITY} - {INFINITY})"
             sql = f"cast(case when {right.sql} = 0 then {by_zero} else {sql} end as double)"
         return failing(sql, DOUBLE, left, right)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from zoneinfo import available_timezones
 
-from tidegate.ksql.translated import Translated, guarded, quoted_text
+from tidegate.ksql.translated import INFINITY, Translated, guarded, quoted_text
 from tidegate.ksql.types import (
     BIGINT,
     BOOLEAN,
@@ -86,7 +86,7 @@ _MASKED = (
     r"regexp_replace(regexp_replace(regexp_replace(regexp_replace({0}, '[^\\p{Lu}\\p{Ll}\\p{Nd}]', '-'), "
     r"'\\p{Lu}', 'X'), '\\p{Ll}', 'x'), '\\p{Nd}', 'n')"
 )
-_FINITE = "if({0} is null or abs({0}) < cast('Infinity' as double), 0, null)"
+_FINITE = f"if({{0}} is null or abs({{0}}) < {INFINITY}, 0, null)"
 _MATH = (
     *(
         "ACOS",
@@ -176,7 +176,7 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
         # not `floor({0} + 0.5)`: the sum is rounded to 1 for the number below 0.5
         KsqlFunction(
             "double",
-            "(floor({0}) + if({0} - floor({0}) between cast('0.5' as double) and 1, 1, 0))",
+            "(floor({0}) + if({0} - floor({0}) between 5e-1 and 1, 1, 0))",
             BIGINT,
         ),
         KsqlFunction("double count", _ROUND_TO_DIGITS, DOUBLE, fails=_FINITE),

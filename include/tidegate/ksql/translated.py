@@ -95,6 +95,8 @@ def quoted_text(text: str) -> str:
 
 
 DAY_MS = 86_400_000
+INFINITY = "(1e308 * 10)"
+"""The infinite double, also over the aggregates of a window, where no text is cast to it."""
 _WILDCARDS = {"%": ".*", "_": "."}
 
 
@@ -121,7 +123,7 @@ def literal(node: exp.Literal) -> Translated:
     if "E" in text.upper():
         if 0 < float(text) < sys.float_info.min or math.isinf(float(text)):
             raise Untranslatable(f"{text} is no usual DOUBLE", "Write a number between 3E-308 and 1.7E308.")
-        return Translated(f"cast('{text}' as double)", DOUBLE, is_certain=True, literal=text)
+        return Translated(f"({text})", DOUBLE, is_certain=True, literal=text)
     whole, _, fraction = text.partition(".")
     digits = max(len((whole + fraction).lstrip("0")), len(fraction), 1)
     return Translated(
@@ -138,11 +140,8 @@ def failing(sql: str, type_: KsqlType, *operands: Translated) -> Translated:
 def as_double(operand: Translated) -> Translated:
     if operand.type == DOUBLE:
         return operand
-    sql = (
-        f"cast('{operand.literal}' as double)"
-        if operand.literal is not None
-        else f"cast({operand.sql} as double)"
-    )
+    # an exponent makes a literal a double, also over the aggregates of a window
+    sql = f"cast({operand.sql} as double)" if operand.literal is None else f"({operand.literal}e0)"
     return Translated(sql, DOUBLE, operand.fails, operand.is_certain, operand.literal)
 
 
