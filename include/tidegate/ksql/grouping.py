@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from sqlglot import exp
 
@@ -33,13 +33,14 @@ class AggregateQuery:
         columns: dict[str, Translated] = {}
         alone = node.unnest()
         is_column = isinstance(alone, exp.Column) or normal(alone) in {normal(item.node) for item in keys}
-        is_call = isinstance(alone, exp.Anonymous) and is_aggregate(str(alone.this).upper())
-        self.computes = self.computes or not (is_column or is_call)
+        self.computes = self.computes or not (is_column or _is_aggregate_call(alone))
+        if not is_column and self._is_of_records(alone):
+            return self._of_records(alone, keys)
 
         def plain(part: exp.Expr) -> exp.Expr:
-            if isinstance(part, exp.Column) and name_of(part.this) in ("WINDOWSTART", "WINDOWEND"):
+            if _is_bound(part):
                 return self._placed(columns, self._bound(name_of(part.this)))
-            if isinstance(part, exp.Anonymous) and is_aggregate(str(part.this).upper()):
+            if _is_aggregate_call(part):
                 return self._placed(columns, self._fold(part))
             return part
 
@@ -55,6 +56,37 @@ class AggregateQuery:
 
         changed = changed.transform(grouped)
         return replace(self.translator, columns=columns).value(changed)
+
+    def _is_of_records(self, node: exp.Expr) -> bool:
+        """Return whether each record of a window has the item's value: of the key, and of fixed bounds."""
+        if self.window is None or any(map(_is_aggregate_call, node.find_all(exp.Anonymous))):
+            return False
+        return self.window.args["kind"] == "TUMBLING" or not any(map(_is_bound, node.find_all(exp.Column)))
+
+    def _of_records(self, node: exp.Expr, keys: Sequence[SelectItem]) -> Translated:
+        """Return such an item. Spark computes it of each record, with all of its functions."""
+        groups = {normal(item.node): item for item in keys}
+        columns: dict[str, Translated] = {}
+
+        def of_record(part: exp.Expr) -> exp.Expr:
+            if isinstance(part, exp.Identifier):
+                return part
+            if _is_bound(part):
+                name, column = name_of(part.this), self._record_bound(name_of(part.this))
+            elif (item := groups.get(normal(part))) is not None:
+                name, column = f"KSQL_GROUP_{len(columns)}", self.translator.value(item.node)
+            else:
+                return part
+            columns[name] = column
+            return exp.column(exp.to_identifier(name, quoted=True))
+
+        changed = node.copy().transform(of_record)
+        typed = replace(self.translator, columns=columns).value(changed)
+        if not columns:
+            return typed
+        argument = self._argument(replace(typed, sql=with_type(typed.sql, typed.type)))
+        self._placed(columns, Folded(f"last({argument})", Translated("{}", typed.type), False, ""))
+        return list(columns.values())[-1]
 
     def _placed(self, columns: dict[str, Translated], folded: Folded) -> exp.Expr:
         name = next(
@@ -93,7 +125,7 @@ class AggregateQuery:
             raise Untranslatable(f"{name} needs a window", "Write a WINDOW.")
         time = self.translator.value(exp.column(exp.to_identifier("ROWTIME", quoted=True)))
         time = replace(time, sql=with_type(time.sql, BIGINT))
-        kind, size = self.window.args["kind"], self.window.args["size"]
+        kind = self.window.args["kind"]
         if kind == "HOPPING":
             raise Untranslatable(f"{name} of hopping windows has no equivalent", "Take it from the window.")
         if kind == "SESSION":
@@ -101,10 +133,17 @@ class AggregateQuery:
             return Folded(
                 f"{which}({self._argument(time)})", Translated("{}", BIGINT, is_certain=True), False, ""
             )
-        start = f"({time.sql} - pmod({time.sql}, {size}L))"
-        end = f"({start} + {size}L)"
-        bound = Translated(with_type(start if name == "WINDOWSTART" else end, BIGINT), BIGINT)
+        bound = self._record_bound(name)
         return Folded(f"min({self._argument(bound)})", Translated("{}", BIGINT, is_certain=True), False, "")
+
+    def _record_bound(self, name: str) -> Translated:
+        """Return the start or the end of the tumbling window that a record is in."""
+        assert self.window is not None
+        size = self.window.args["size"]
+        time = self.translator.value(exp.column(exp.to_identifier("ROWTIME", quoted=True)))
+        start = f"({time.sql} - pmod({time.sql}, {size}L))"
+        sql = start if name == "WINDOWSTART" else f"({start} + {size}L)"
+        return Translated(with_type(sql, BIGINT), BIGINT, is_certain=True)
 
     def stage(self, columns: Mapping[str, str], values: Mapping[str, Translated]) -> dict[str, Any]:
         """Return `reduce` of the stage.
@@ -130,6 +169,14 @@ class AggregateQuery:
         names = {name: quote(name) for name in self.folded}
         select = {name: _named(value.sql, names) for name, value in values.items()}
         return [{"name": "results", "select": select, "emit": {"on": "update"}}]
+
+
+def _is_aggregate_call(node: exp.Expr) -> TypeGuard[exp.Anonymous]:
+    return isinstance(node, exp.Anonymous) and is_aggregate(str(node.this).upper())
+
+
+def _is_bound(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column) and name_of(node.this) in ("WINDOWSTART", "WINDOWEND")
 
 
 def _filled(sql: str, columns: Mapping[str, str]) -> str:
