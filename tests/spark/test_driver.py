@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,15 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark import early
 from tidegate.errors import SetupFailed
 from tidegate.spark import driver as driver_module
 from tidegate.spark import java as java_module
 from tidegate.spark.driver import DriverJvm, DriverSettings
-from tidegate.spark.java import find_java, forget_launch, note_launch, noted_launch
+from tidegate.spark.java import JavaRuntime, find_java, forget_launch, note_launch, noted_launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+RUNTIME = JavaRuntime(17, Path("/home/of/java"))
 OPTIONS = ["-Da=b", "--add-modules=jdk.incubator.vector"]
 
 
@@ -34,7 +37,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = tmp_path / "java"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >> "$(dirname "$0")/arguments"\n')
     program.chmod(0o755)
-    note_launch(program, f"{tmp_path}/spark-core.jar{os.pathsep}other.jar", OPTIONS)
+    note_launch(program, RUNTIME, f"{tmp_path}/spark-core.jar{os.pathsep}other.jar", OPTIONS)
     return program
 
 
@@ -51,7 +54,16 @@ def started(java: Path) -> list[str]:
 def test_launch_is_noted_without_the_vector_module(java: Path) -> None:
     launch = noted_launch(java)
     assert launch is not None
-    assert launch.options == ("-Da=b",)
+    assert (launch.options, launch.runtime) == (("-Da=b",), RUNTIME)
+
+
+def test_noted_java_is_not_asked_again(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java_module, "_candidates", lambda: [("PATH", java)])
+    assert find_java() == RUNTIME.home / "bin" / "java"
+    assert started(java) == []
+    forget_launch(java)
+    with pytest.raises(SetupFailed, match="PATH has no working Java"):
+        find_java()
 
 
 def test_forgotten_launch_starts_no_jvm(java: Path) -> None:
@@ -84,7 +96,7 @@ def test_jvm_that_ends_at_once_fails_the_setup(java: Path) -> None:
 
 def test_jvm_starts_anew_for_other_settings_only(java: Path) -> None:
     java.write_text("#!/bin/sh\nexec sleep 60\n")
-    note_launch(java, f"{java.parent}/spark-core.jar", OPTIONS)
+    note_launch(java, RUNTIME, f"{java.parent}/spark-core.jar", OPTIONS)
     with DriverJvm() as jvm:
         processes = []
         for memory in ("1g", "1g", "2g"):
@@ -126,6 +138,33 @@ def test_session_has_no_functions_of_mllib(spark: SparkSession) -> None:
     names = functions.listFunction().mkString(" ").split()
     assert "timestampadd" in names
     assert "vector_to_array" not in names
+
+
+@pytest.mark.spark
+def test_started_jvm_opens_a_session_by_itself() -> None:
+    # PySpark leaves variables to the processes of this one.
+    environment = {name: value for name, value in os.environ.items() if "SPARK" not in name}
+    done = subprocess.run(
+        [sys.executable, early.__file__],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert json.loads(done.stdout) == {
+        "opened before": True,
+        "accumulator": None,
+        "setting": "NO_CODEGEN",
+        "rows": 3,
+    }
+    assert done.stderr == ""  # nothing of Spark's is on the user's screen
+
+
+def test_context_has_the_defaults_of_pyspark() -> None:
+    from pyspark.core.context import DEFAULT_CONFIGS
+
+    assert {name: str(value) for name, value in DEFAULT_CONFIGS.items()} == driver_module._PYSPARK_DEFAULTS
 
 
 @pytest.mark.process

