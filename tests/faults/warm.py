@@ -32,14 +32,12 @@ _FOR_SMALL_BATCHES = {
 class WarmSpark:
     """The JVM and how to reach it. It ends with the process that keeps it, which ends with this one.
 
-    `accumulator` is the number of the keeper's accumulator, `own_names` the names of the objects that py4j
-    held for that process before all others.
+    `own_names` are the names of the objects that py4j held for that process before all others.
     """
 
     keeper: Child
     port: int
     secret: str
-    accumulator: int
     own_names: tuple[str, ...]
 
     @classmethod
@@ -50,10 +48,10 @@ class WarmSpark:
         os.close(theirs)
         with os.fdopen(read_end) as pipe:
             line = pipe.readline().split()
-        if len(line) < 4:
+        if len(line) < 3:
             keeper.kill()
             raise RuntimeError(f"Spark did not start; see {log}: {log.read_text()[-2000:]}")
-        return cls(keeper, int(line[0]), line[1], int(line[2]), tuple(line[3:]))
+        return cls(keeper, int(line[0]), line[1], tuple(line[2:]))
 
     def stop(self) -> None:
         """End it."""
@@ -88,9 +86,9 @@ class WarmSpark:
         java = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(context)
         conf = SparkConf(_jvm=jvm, _jconf=context.conf())
         shared = SparkContext(gateway=gateway, jsc=java, conf=conf)
-        # When a task ends, Spark sends Python's accumulators to the process that began the job, and waits for
-        # its answer. If that process is stopped, the jobs of all others wait, too. So the keeper answers.
-        shared._javaAccumulator = jvm.org.apache.spark.util.AccumulatorContext.get(self.accumulator).get()
+        # As in the product, without Python's accumulators. Spark would send them to the process that began a
+        # job, at the end of each task: if that process is stopped, the jobs of all others would wait, too.
+        shared._javaAccumulator = None
         session = SparkSession(shared).newSession()
         for name, value in _FOR_SMALL_BATCHES.items():
             session.conf.set(name, value)
@@ -106,9 +104,8 @@ def _keep(write_end: int) -> int:
     gateway = session.sparkContext._gateway
     assert gateway is not None
     parameters = gateway.java_parameters  # type: ignore[attr-defined]
-    accumulator: Any = session.sparkContext._javaAccumulator
     with os.fdopen(write_end, "w") as file:
-        print(parameters.port, parameters.auth_token, accumulator.id(), *_bindings(gateway), file=file)
+        print(parameters.port, parameters.auth_token, *_bindings(gateway), file=file)
     threading.Event().wait()
     return 0
 

@@ -145,6 +145,14 @@ def test_a_reason_says_what_is_wrong_and_where(text: bytes, why: str) -> None:
     assert decoded(decoder(STOCK), text) == [f"malformed: {why}"]
 
 
+def test_number_that_is_cut_ignores_the_next_record() -> None:
+    """Its tenth byte would be the first of that record, and would make the number too large."""
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "n", "type": "long"}]}
+    cut, whole = decoded(decoder(schema), b"\xff" * 9, b"\x04")
+    assert cut == "malformed: The value ends too early - at `$.n`"
+    assert whole == {"n": 2}
+
+
 def test_recursive_schema_is_skipped_if_unread() -> None:
     node = {
         "type": "record",

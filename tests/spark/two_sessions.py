@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,16 @@ def _pids(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([{"worker": os.getpid()}])
 
 
+def _lives_on(worker: int) -> bool:
+    """Return whether a worker is still there some seconds after Spark has told it to end."""
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{worker}").exists():
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.01)
+    return False
+
+
 def main() -> None:
     """A worker of each session, and whether it still lives after the session."""
     workers = []
@@ -26,7 +37,7 @@ def main() -> None:
             (row,) = spark.range(1).coalesce(1).mapInArrow(_pids, "worker long").collect()
             assert session.open(0) is spark, "a publication uses the session of the computation"
             session.end()
-        workers.append({"worker": row.worker, "lives on": Path(f"/proc/{row.worker}").exists()})
+        workers.append({"worker": row.worker, "lives on": _lives_on(row.worker)})
     print(json.dumps(workers))
 
 

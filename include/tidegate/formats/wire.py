@@ -154,7 +154,8 @@ class Wire:
         ninth, tenth = self.data[cursor.at + 8], self.data[cursor.at + 9]
         values = values | ((ninth & 0x7F).astype(np.uint64) << _U64(56))
         ten = ninth > 0x7F
-        too_large = ten & (tenth > 1)
+        # Beyond the end of a record, the tenth byte is the next record's.
+        too_large = ten & (tenth > 1) & (cursor.at + 10 <= cursor.ends)
         if too_large.any():
             self.fault(cursor.rows[too_large], "A number has more than 64 bits", path)
         values = np.where(ten, values | ((tenth & 1).astype(np.uint64) << _U64(63)), values)
