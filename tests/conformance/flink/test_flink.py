@@ -6,8 +6,8 @@ Where tidegate differs by decision (docs/windows.md), less is compared:
   A window with `early` emits its final result also if it equals the last early one; Flink's SQL leaves it
   out, and its `ContinuousEventTimeTrigger` repeats early results, too. So repetitions are removed: from
   Flink's results, and from those of windows with `early`.
-- Early results do not wait for `grace`, and the first record of a window waits for the next multiple of
-  `every`. Flink's watermark is behind by the grace, and its trigger makes up for multiples that are over.
+- With `every`, early results do not wait for `grace`, and the first record of a window waits for the next
+  multiple. In Flink they wait for the watermark, and its trigger makes up for multiples that are over.
   So if records are out of order (`final`), only the final results of `early: {every: …}` are compared.
 """
 
