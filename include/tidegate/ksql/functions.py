@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from zoneinfo import available_timezones
 
-from tidegate.ksql.translated import INFINITY, Translated, guarded, quoted_text
+from tidegate.ksql.translated import DAY_MS, INFINITY, Translated, guarded, quoted_text
 from tidegate.ksql.types import (
     BIGINT,
     BOOLEAN,
@@ -88,29 +88,26 @@ _MASKED = (
 )
 _FINITE = f"if({{0}} is null or abs({{0}}) < {INFINITY}, 0, null)"
 _MATH = (
-    *(
-        "ACOS",
-        "ASIN",
-        "ATAN",
-        "CBRT",
-        "COS",
-        "COSH",
-        "COT",
-        "DEGREES",
-        "RADIANS",
-        "SIN",
-        "SINH",
-        "TAN",
-        "TANH",
-    ),
+    "ACOS",
+    "ASIN",
+    "ATAN",
+    "CBRT",
+    "COS",
+    "COSH",
+    "COT",
+    "DEGREES",
+    "RADIANS",
+    "SIN",
+    "SINH",
+    "TAN",
+    "TANH",
 )
 """Functions of a double that Spark computes with the same method of Java's Math, to the last digit."""
-UNITS = {"MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": 86_400_000}
+UNITS = {"MILLISECONDS": 1, "SECONDS": 1_000, "MINUTES": 60_000, "HOURS": 3_600_000, "DAYS": DAY_MS}
 """The unit that is the first argument of TIMESTAMPADD and its like -> milliseconds."""
 WITH_UNIT = ("DATEADD", "DATESUB", "TIMEADD", "TIMESUB", "TIMESTAMPADD", "TIMESTAMPSUB")
-_DAY = UNITS["DAYS"]
-_IN_DAYS = f"cast(({{{{2}}}} * {_DAY}L {{}} {{{{1}}}} * {{{{0}}}}) div {_DAY} as int)"
-_IN_DAY = f"cast(pmod({{{{2}}}} {{}} {{{{1}}}} * {{{{0}}}}, {_DAY}L) as int)"
+_IN_DAYS = f"cast(({{{{2}}}} * {DAY_MS}L {{}} {{{{1}}}} * {{{{0}}}}) div {DAY_MS} as int)"
+_IN_DAY = f"cast(pmod({{{{2}}}} {{}} {{{{1}}}} * {{{{0}}}}, {DAY_MS}L) as int)"
 _IN_ZONE = "date_format(from_utc_timestamp(timestamp_millis({0}), {zone}), {time})"
 
 FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {

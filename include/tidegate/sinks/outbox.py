@@ -160,20 +160,23 @@ def table_rows(sink: SinkModel, outbox: Outbox) -> pa.RecordBatchReader:
     two meanings.
     """
     windows = window_columns(outbox.stage is not None and outbox.stage.window is not None)
-    columns = [KEY, *windows, KEY_COLUMNS, VALUE, TIMESTAMP, REASON, SEQ]
+    before, after = (KEY, *windows), (TIMESTAMP, REASON, SEQ)
+    columns = [*before, KEY_COLUMNS, VALUE, *after]
+    schema = outbox.schema(columns)
+    structs = [KEY_COLUMNS, VALUE] if sink.with_key else [VALUE]
+    emitted = dict.fromkeys(field.name for struct in structs for field in schema.field(struct).type)
+    check_names(f"table of {sink.name}", [*before, *after], emitted)
 
     def as_rows(emissions: pa.RecordBatch) -> pa.RecordBatch:
         key_parts = parts_of(emissions.column(KEY_COLUMNS)) if sink.with_key else {}
         # A key column that is also emitted occurs once, so a deletion has it, too.
         parts = key_parts | parts_of(emissions.column(VALUE)) | key_parts
-        before, after = (KEY, *windows), (TIMESTAMP, REASON, SEQ)
         own = {name: _as_instants(name, emissions.column(name)) for name in (*before, *after)}
-        check_names(f"table of {sink.name}", own, parts)
         ordered = {name: own[name] for name in before} | parts | {name: own[name] for name in after}
         return pa.RecordBatch.from_pydict(ordered)
 
     # A reader needs its schema before its first batch: no row has the same columns as all rows.
-    none = pa.RecordBatch.from_pylist([], outbox.schema(columns))
+    none = pa.RecordBatch.from_pylist([], schema)
     return pa.RecordBatchReader.from_batches(as_rows(none).schema, map(as_rows, outbox.batches(columns)))
 
 

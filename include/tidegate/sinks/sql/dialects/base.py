@@ -77,8 +77,8 @@ _SCALARS: Sequence[tuple[Callable[[pa.DataType], bool], type[TypeEngine[Any]]]] 
 )
 
 
-class Json(UserDefinedType[str]):
-    """A type of JSON, by its name. Values are JSON texts, which SQLAlchemy's own type would quote again."""
+class NamedType(UserDefinedType[Any]):
+    """A type by its name in the database."""
 
     cache_ok = True
 
@@ -87,6 +87,10 @@ class Json(UserDefinedType[str]):
 
     def get_col_spec(self, **_: Any) -> str:
         return self.name
+
+
+class Json(NamedType):
+    """A type of JSON. Values are JSON texts, which SQLAlchemy's own type would quote again."""
 
 
 # SQLSTATE classes of errors that pass: connection, rollback, resources, operator's doing, system; and single

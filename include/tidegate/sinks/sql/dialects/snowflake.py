@@ -33,10 +33,10 @@ from sqlalchemy import (
     values,
 )
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from tidegate.errors import SinkRefused
-from tidegate.sinks.sql.dialects.base import Json, Row, SqlDialect, Unusable, Writer
+from tidegate.sinks.sql.dialects.base import Json, NamedType, Row, SqlDialect, Unusable, Writer
 from tidegate.sinks.sql.dialects.merge import Merge
 from tidegate.sinks.sql.dialects.staging import changed_rows
 
@@ -91,12 +91,13 @@ class Snowflake(SqlDialect):
 
     def column_type(self, type_: pa.DataType) -> TypeEngine[Any]:
         if pa.types.is_timestamp(type_):
-            return _Timestamp("TIMESTAMP_TZ" if type_.tz is not None else "TIMESTAMP_NTZ")
+            # plain TIMESTAMP is what the account says
+            return NamedType("TIMESTAMP_TZ" if type_.tz is not None else "TIMESTAMP_NTZ")
         return super().column_type(type_)
 
     def name_type(self, engine_dialect: Any, longest: int | None) -> TypeEngine[Any]:
         # no collation: a schema can have one that ignores case
-        return _ExactText()
+        return _ExactText("VARCHAR COLLATE ''")
 
     def is_other_kind(self, existing: TypeEngine[Any], type_: pa.DataType) -> bool:
         # A VARIANT takes any value, and a text in it is no JSON.
@@ -150,23 +151,8 @@ class Snowflake(SqlDialect):
             )
 
 
-class _Timestamp(UserDefinedType[Any]):
-    """A timestamp with or without a time zone, by its name: plain TIMESTAMP is what the account says."""
-
-    cache_ok = True
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def get_col_spec(self, **_: Any) -> str:
-        return self.name
-
-
-class _ExactText(UserDefinedType[str]):
-    cache_ok = True
-
-    def get_col_spec(self, **_: Any) -> str:
-        return "VARCHAR COLLATE ''"
+class _ExactText(NamedType):
+    """A text that is compared by its code points."""
 
 
 class _ValuesWriter:
