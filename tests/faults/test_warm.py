@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,9 +22,9 @@ def _slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def test_stopped_process_holds_up_no_other(tmp_path: Path) -> None:
-    spark = WarmSpark.start(tmp_path / "spark.log")
-    begun = tmp_path / "begun"
+def _stop_one_of_two(folder: Path) -> None:
+    spark = WarmSpark.start(folder / "spark.log")
+    begun = folder / "begun"
 
     def compute() -> int:
         session = spark.connect("")
@@ -31,15 +33,21 @@ def test_stopped_process_holds_up_no_other(tmp_path: Path) -> None:
         return 0
 
     try:
-        stopped = fork(compute, tmp_path / "stopped.log")
+        stopped = fork(compute, folder / "stopped.log")
         while not begun.exists():
-            assert not stopped.poll(), (tmp_path / "stopped.log").read_text()
+            assert not stopped.poll(), (folder / "stopped.log").read_text()
             time.sleep(0.01)
         time.sleep(1)
         stopped.pause()  # its tasks end, and nobody takes note of what they say
         time.sleep(2)
-        assert fork(compute, tmp_path / "other.log").wait(60) == 0
+        assert fork(compute, folder / "other.log").wait(60) == 0
         stopped.go_on()
         assert stopped.wait(60) == 0
     finally:
         spark.stop()
+
+
+def test_stopped_process_holds_up_no_other(tmp_path: Path) -> None:
+    # In a new process: forks of this one would inherit the Spark session that other tests have opened here.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as new_process:
+        new_process.submit(_stop_one_of_two, tmp_path).result()
