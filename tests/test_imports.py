@@ -18,6 +18,7 @@ PACKAGE = REPOSITORY / "include" / "tidegate"
 LAYERS = [
     {"imports"},
     {
+        "batch_counts",
         "database_url",
         "errors",
         "failpoints",

@@ -20,7 +20,7 @@ from tidegate.yaml.load import load_pipeline
 
 COUNTS = {
     "": {"read": 90, "exploded": 10, "used": 90, "quarantined": 3, "expired-window-record-drop": 7},
-    "first": {"used": 90},
+    "first": {"used": 90, "quarantined": 3, "expired-window-record-drop": 7},
 }
 REPLAY = ManifestRef("resolution", 1, "digest", 3, 1)
 
@@ -58,7 +58,10 @@ def test_alert_bound_logs_and_counts_but_continues(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert apply(world, "{alert: {share: 2.9%}, stop: {count: 3}}") == 1
-    assert "3 of 100 records of batch 1 of visitors/1 cannot be used: malformed 2, null_key 1" in caplog.text
+    assert (
+        "Batch 1 of visitors/1 got 100 records and put 3 into quarantine: malformed 2, null_key 1"
+        in caplog.text
+    )
     assert "more than `quarantine.alert` allows" in caplog.text
 
 
@@ -85,7 +88,7 @@ def test_alert_reaches_the_callback_once_per_batch(world: Quarantined, rule: str
     for _ in range(3):
         with suppress(QuarantineExceeded):
             apply(world, rule, alert=alerts.append)
-    expected = "3 of 100 records of batch 1 of visitors/1 cannot be used: malformed 2, null_key 1"
+    expected = "Batch 1 of visitors/1 got 100 records and put 3 into quarantine: malformed 2, null_key 1"
     assert alerts == [expected]
 
 
@@ -99,7 +102,7 @@ def test_late_alert_reaches_log_metric_and_callback(
     alerts: list[str] = []
     with caplog.at_level(logging.WARNING):
         assert apply(world, "{alert: {share: 6.9%}, stop: {count: 7}}", alert=alerts.append, name="late") == 1
-    message = "7 of 100 records of batch 1 of visitors/1 are late, and were dropped"
+    message = "Batch 1 of visitors/1 got 100 records, and 7 were late and dropped"
     assert f"{message}, which is more than `late.alert` allows" in caplog.text
     assert alerts == [message]
     assert apply(world, "{alert: {count: 7}}", name="late") == 0
@@ -107,7 +110,7 @@ def test_late_alert_reaches_log_metric_and_callback(
 
 
 def test_late_stop_bound_fails_the_batch(world: Quarantined) -> None:
-    with pytest.raises(LateExceeded, match=r"7 of 100 .* more than `late.stop` allows") as caught:
+    with pytest.raises(LateExceeded, match=r"100 records, and 7 .* more than `late.stop` allows") as caught:
         apply(world, "{stop: {share: 5%}}", name="late")
     assert "raise `late.stop`" in caught.value.fix
 
@@ -115,13 +118,36 @@ def test_late_stop_bound_fails_the_batch(world: Quarantined) -> None:
 def test_late_records_in_quarantine_count_for_both_bounds(
     world: Quarantined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept_late = {"": COUNTS[""] | {"late-quarantined": 5}, "first": {"used": 90}}
+    more = {"late-quarantined": 7}
+    kept_late = {stage: counts | more for stage, counts in COUNTS.items()}
     monkeypatch.setattr(f"{__name__}.COUNTS", kept_late)
     alerts: list[str] = []
     apply(world, "{alert: {count: 7}}", alert=alerts.append)
     apply(world, "{alert: {count: 6}}", alert=alerts.append, name="late")
-    expected = "8 of 100 records of batch 1 of visitors/1 cannot be used: malformed 2, null_key 1"
-    assert alerts == [expected, "7 of 100 records of batch 1 of visitors/1 are late"]
+    expected = "Batch 1 of visitors/1 got 100 records and put 10 into quarantine: malformed 2, null_key 1"
+    assert alerts == [expected, "Batch 1 of visitors/1 got 100 records, and 7 were late"]
+
+
+def test_later_stages_count_for_both_bounds(world: Quarantined, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = {
+        "used": 10,
+        "quarantined": 4,
+        "expired-window-record-drop": 2,
+        "refused": 1,
+        "emitted-too-large": 5,
+    }
+    late = {"emitted-refused-row": 6}
+    monkeypatch.setattr(
+        f"{__name__}.COUNTS", COUNTS | {"second": second, "second.late": late, "source:fields": {"x": 9}}
+    )
+    alerts: list[str] = []
+    apply(world, "{alert: {count: 18}}", alert=alerts.append)
+    apply(world, "{alert: {count: 8}}", alert=alerts.append, name="late")
+    begin = "Batch 1 of visitors/1 got 100 records"
+    assert alerts == [
+        f"{begin} and put 19 into quarantine: malformed 2, null_key 1",
+        f"{begin}, and 9 were late and dropped",
+    ]
 
 
 def test_reasons_are_counted_without_any_bound(world: Quarantined) -> None:
@@ -134,12 +160,25 @@ def test_reasons_are_counted_without_any_bound(world: Quarantined) -> None:
 def test_batch_without_usable_records_always_warns(
     world: Quarantined, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    useless: dict[str, dict[str, float]] = {"": {"read": 3, "quarantined": 3}, "first": {"used": 0}}
+    nothing: dict[str, float] = {"used": 0, "quarantined": 3}
+    useless = {"": {"read": 3} | nothing, "first": nothing}
     monkeypatch.setattr(f"{__name__}.COUNTS", useless)
     with caplog.at_level(logging.WARNING):
         apply(world, "{stop: {count: 9}}", name="late")
     assert (
         "No record of batch 1 of visitors/1 could be used: 3 came in, 3 in quarantine (malformed 2"
+        in caplog.text
+    )
+
+
+def test_stage_that_can_use_nothing_warns(
+    world: Quarantined, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.COUNTS", COUNTS | {"second": {"used": 0, "quarantined": 90}})
+    with caplog.at_level(logging.WARNING):
+        apply(world, "{stop: {count: 99}}", name="late")
+    assert (
+        "The stage second could use nothing of batch 1 of visitors/1: 93 in quarantine (malformed"
         in caplog.text
     )
 

@@ -14,9 +14,9 @@ from tests.batch.committed import Committed, Row
 from tests.quarantines import stored_quarantine
 from tests.recovery.commands import recover
 from tidegate.batch import Trigger, commit_batch, plan_batch, validate_batch
+from tidegate.batch_counts import REFUSED_ROW
 from tidegate.errors import QuarantineExceeded, SettingsInvalid, SinkRefused, SinkUnavailable
 from tidegate.failpoints import FailpointRaised, ReplyLost
-from tidegate.kernel.counts import REFUSED_ROW
 from tidegate.ledger import Plan
 from tidegate.ledger.report import batch_report
 
@@ -139,7 +139,7 @@ def test_bound_of_quarantine_stops_refused_rows(tmp_path: Path) -> None:
     refusing = Refusing(tmp_path, f"{SINKS}quarantine: {{stop: {{count: 2}}}}")
     plan = refusing.computed()
     for _ in range(2):
-        with pytest.raises(QuarantineExceeded, match=r"3 of 1 records .* refused_row 3, which is more"):
+        with pytest.raises(QuarantineExceeded, match="put 3 into quarantine: refused_row 3, which is more"):
             validate_batch(refusing.app, plan, "test")
     assert refusing.app.ledger.head(refusing.stream).seq == 0
     assert refusing.stored() == []

@@ -18,7 +18,7 @@ from tidegate import inspect
 from tidegate.app import stream_of
 from tidegate.batch import Trigger, plan_batch, run_batch
 from tidegate.cli import cli
-from tidegate.errors import BufferFull, LookupAmbiguous, UserFunctionFailed
+from tidegate.errors import BufferFull, LookupAmbiguous, QuarantineExceeded, UserFunctionFailed
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -381,3 +381,23 @@ def test_where_names_key_columns_whoever_tests_it(world: World, write: Write) ->
     world.run()
     assert out(world) == {'{"shop":"a","id":7}': [{"n": 1}, {"n": 2}]}
     assert world.counts(1)["filtered"] == 2, "by the first stage"
+
+
+def test_bound_of_quarantine_counts_later_stages(world: World) -> None:
+    stages = (
+        {"name": "latest", "emit": {"on": "update"}},
+        {"name": "shops", "key": ["shop"], "emit": {"on": "update"}},
+    )
+    sinks = [{"kind": "kafka", "topic": world.sink}]
+    world.write(
+        {"columns": "shop string, x bigint"},
+        *stages,
+        sinks=sinks,
+        quarantine={"stop": {"count": 2}},
+    )
+    world.send(*(event(str(number), 0, shop=None, x=1) for number in range(3)), event("b", 1, shop="s", x=1))
+    with pytest.raises(
+        QuarantineExceeded, match="got 4 records and put 3 into quarantine: null_key_column 3, which"
+    ):
+        world.run()
+    assert out(world) == {}

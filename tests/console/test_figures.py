@@ -16,10 +16,11 @@ from tests.console.pages import served, set_environment
 from tests.seeded import Seeded
 from tidegate.app import stream_of
 from tidegate.batch.freshness import P50, P95
+from tidegate.batch_counts import LATE
 from tidegate.cli import cli
 from tidegate.cli.commands import status
 from tidegate.console.formatting import number, seconds, size
-from tidegate.inspect.series import LATE, ChartRange, Point, series
+from tidegate.inspect.series import ChartRange, Point, series
 from tidegate.ledger.report import STEPS
 from tidegate.model.pipeline import Pipeline
 

@@ -11,7 +11,7 @@ from tests.model.files import GOOD
 
 pytestmark = pytest.mark.airflow
 
-CAUSE = "3 of 100 records of batch 1 of visitors/1 cannot be used: malformed 3"
+CAUSE = "Batch 1 of visitors/1 got 100 records and put 3 into quarantine: malformed 3"
 
 
 @pytest.fixture

@@ -292,9 +292,11 @@ def test_counts_cover_batch_and_stage() -> None:
     of_ledger = {
         "": {"read": 8, "exploded": 2, "quarantined": 1, "deduplicated": 2, "expired-window-record-drop": 3}
         | {"used": 4},
-        "second": {"used": 9, "emitted": 7, "emitted-too-large": 2},
+        "first": {"quarantined": 1, "expired-window-record-drop": 3},
+        "second": {"used": 9, "emitted": 7, "emitted-too-large": 2, "quarantined": 6},
     }
-    assert batch_counts(of_ledger, "second", True) == BatchCounts(10, 4, 1, 2, 3, 7, 5, True)
+    in_stages = {"quarantined_in_stages": 7, "late_in_stages": 3}
+    assert batch_counts(of_ledger, "second", True) == BatchCounts(10, 4, 1, 2, 3, 7, 5, True, **in_stages)
     assert batch_counts({}, "second", False) == BatchCounts(0, 0, 0, 0, 0, 0, 0)
 
 

@@ -45,7 +45,8 @@ class Promised(Committed):
         used = whole.pop("used", 200 - lost)
         counts = {"read": whole.pop("read", 200), "used": used, **whole}
         emitted = whole.get("emitted", len(rows))
-        stages = {"first": {"used": used, "emitted": 1}, "second": {"emitted": emitted}}
+        fates = {name: number for name, number in whole.items() if name != "emitted"}
+        stages = {"first": {"used": used, "emitted": 1, **fates}, "second": {"emitted": emitted}}
         with self.app.ledger._engine.begin() as connection:
             table = schema.attempts
             connection.execute(update(table).where(table.c.seq == seq).values(counts={"": counts, **stages}))
@@ -180,7 +181,7 @@ def test_suite_parameters_are_put_in() -> None:
         batch_parameters={"dataframe": pa.table({"a": [1]}).to_pandas()}
     )
     expectation = builtin.ExpectLateShareToBeAtMost(max_share={"$PARAMETER": "most"})
-    facts = StageFacts(None, BatchCounts(100, 90, 0, 0, 10, 0, 0), None)  # type: ignore[arg-type]
+    facts = StageFacts(None, BatchCounts(100, 90, 0, 0, 10, 0, 0, late_in_stages=10), None)  # type: ignore[arg-type]
     for most, passed in ((0.1, True), (0.05, False)):
         with provide_facts(facts):
             result = rows.validate(expectation, expectation_parameters={"most": most})

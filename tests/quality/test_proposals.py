@@ -168,7 +168,10 @@ def test_stage_proposes_what_its_strategy_promises() -> None:
 
 
 def counts(came_in: int, emitted: int, quarantined: int = 0) -> BatchCounts:
-    return BatchCounts(came_in, came_in - quarantined, quarantined, 0, 0, emitted, emitted)
+    used = came_in - quarantined
+    return BatchCounts(
+        *(came_in, used, quarantined, 0, 0, emitted, emitted), quarantined_in_stages=quarantined
+    )
 
 
 @pytest.mark.parametrize(("quarantined", "bound"), [(0, 0.01), (3, 0.01), (12, 0.024), (700, 1.0)])

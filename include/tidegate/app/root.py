@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tidegate import kernel
+from tidegate.batch_counts import outgoing
 from tidegate.errors import (
     Fenced,
     Halted,
@@ -139,7 +139,7 @@ class App:
 
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
         """Return the emissions of a stage in one attempt of a batch. Raises LakeDamaged, LakeUnavailable."""
-        emitted = kernel.outgoing(attempt.stage_counts(stage.name))
+        emitted = outgoing(attempt.stage_counts(stage.name))
         # Most batches of a quiet stage emit nothing: that costs no read.
         manifest = self.manifest(plan.stream, attempt.manifest) if emitted else None
         files = manifest.files_of("outbox", stage.name) if manifest is not None else ()

@@ -12,9 +12,9 @@ from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App, OpenSession, state_after
 from tidegate.batch.lookups import changed_tables, check_lookup_tables, pinned_tables
 from tidegate.batch.offsets import check_ends_are_there, check_planned, planned_epochs
+from tidegate.batch_counts import is_of_source
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.ledger.report import is_of_source
 from tidegate.maintenance.compaction import compact_overdue
 from tidegate.storage import attempt_name
 

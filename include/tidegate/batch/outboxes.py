@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 
 from tidegate.app.root import App
 from tidegate.app.tables import check_columns
+from tidegate.batch_counts import REFUSED_ROW, came_in, in_quarantine
 from tidegate.failpoints import failpoint
 from tidegate.formats.decoded import Reason
-from tidegate.kernel.counts import REFUSED_ROW, came_in, refused_emissions
 from tidegate.ledger import Attempt, Plan
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.outbox import Outbox
@@ -69,20 +69,13 @@ def without_refused(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) 
             return attempt
 
 
-def in_quarantine(attempt: Attempt) -> int:
-    """Return the number of records and emissions of a batch that are in quarantine."""
-    counts = attempt.stage_counts("")
-    records = int(counts.get("quarantined", 0) + counts.get("late-quarantined", 0))
-    return records + sum(map(refused_emissions, attempt.counts.values()))
-
-
 def _most_refused(plan: Plan, pipeline: Pipeline, attempt: Attempt) -> int | None:
     """Return how many more emissions may go into quarantine before the batch stops; None: any number."""
     rule = pipeline.quarantine
     if plan.replay is not None or rule is None or rule.stop is None:
         return None
     most = rule.stop.most(came_in(attempt.stage_counts("")))
-    return None if most is None else most - in_quarantine(attempt)
+    return None if most is None else most - in_quarantine(attempt.counts)
 
 
 def _sinks(app: App, plan: Plan, pipeline: Pipeline) -> Iterator[OpenSink[Any]]:

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from tidegate import kernel
 from tidegate.app.lease import claim_promotions, failures_noted, leased, timed
 from tidegate.app.root import App, OpenSession, missing_of_head
 from tidegate.app.tables import catch_up_tables
 from tidegate.batch.freshness import emission_ages, stale_publication
+from tidegate.batch_counts import outgoing
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, SinkRefused, TidegateError
 from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
@@ -123,7 +123,7 @@ def is_sent_in_shards(app: App, plan: Plan, attempt: Attempt) -> bool:
     sink.
     """
     pipeline = planned_pipeline(plan)
-    emitted = max(kernel.outgoing(attempt.stage_counts(stage.name)) for stage in pipeline.outlets)
+    emitted = max(outgoing(attempt.stage_counts(stage.name)) for stage in pipeline.outlets)
     if emitted < 2 * SHARD_EMISSIONS:  # most batches: this reads no manifest
         return False
     sinks = [sink for sink in app.sinks(plan.stream, pipeline) if sink.sends_shards]

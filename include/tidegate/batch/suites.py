@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from tidegate import kernel
 from tidegate.app.root import App, batch_named, needed_by, state_after, state_named
+from tidegate.batch_counts import outgoing
 from tidegate.errors import StateGivenUp
 from tidegate.ledger import Attempt, Plan, QualityResult
 from tidegate.model.kernel_stages import kernel_stage
@@ -133,7 +133,7 @@ def _batch_counts(attempt: Attempt, stage: str) -> Mapping[str, float]:
     return {
         **{name: whole.get(name, 0) for name in ("read", "used", "quarantined", "deduplicated")},
         "late": whole.get("late-record-drop", 0),
-        "emitted": kernel.outgoing(audited),
+        "emitted": outgoing(audited),
     }
 
 

@@ -18,14 +18,24 @@ import pyarrow.compute as pc
 
 from tidegate.app.lease import leased_for, timed
 from tidegate.app.root import App
-from tidegate.batch.outboxes import check_outboxes, in_quarantine, without_refused
+from tidegate.batch.outboxes import check_outboxes, without_refused
 from tidegate.batch.suites import CheckedSuite, checked_suite, stage_facts, suite_parameters
+from tidegate.batch_counts import (
+    COLUMNS,
+    FIELDS,
+    KEPT_LATE,
+    LATE,
+    REFUSED_ROW,
+    came_in,
+    counts_of_stages,
+    in_all_stages,
+    in_quarantine,
+)
 from tidegate.errors import Halted, LateExceeded, Permanent, QualityFailed, QuarantineExceeded
 from tidegate.failpoints import failpoint
-from tidegate.kernel.counts import REFUSED_ROW, came_in
 from tidegate.ledger import Attempt, LeasedLedger, Plan, QualityResult
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.ledger.report import COLUMNS, FIELDS, REASON, source_counts
+from tidegate.ledger.report import REASON, source_counts
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.quality import QualityCheck
 from tidegate.model.quarantine_rules import LateRule, QuarantineRule
@@ -189,13 +199,12 @@ def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
 
 def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
     """Return the records that the pipeline's rules bound. `why` has the reasons of quarantine, counted."""
-    pipeline, counts = planned_pipeline(plan), attempt.stage_counts("")
-    records = came_in(counts)
-    of_batch = f"of {records} records of batch {plan.seq} of {plan.stream}"
+    pipeline, records = planned_pipeline(plan), came_in(attempt.stage_counts(""))
+    batch = f"Batch {plan.seq} of {plan.stream} got {records} records"
     excesses = []
     if pipeline.quarantine is not None:
-        quarantined = in_quarantine(attempt)
-        finding = f"{quarantined} {of_batch} cannot be used: {why}"
+        quarantined = in_quarantine(attempt.counts)
+        finding = f"{batch} and put {quarantined} into quarantine: {why}"
         error: Permanent = QuarantineExceeded(
             f"{finding}, which is more than `quarantine.stop` allows",
             "Nothing was published. Correct the producer or the pipeline; or, to let it through, raise "
@@ -203,9 +212,9 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
         )
         excesses.append(_Excess(pipeline.quarantine, QUARANTINE_ALERT, quarantined, records, finding, error))
     if pipeline.late is not None:
-        late = int(counts.get("expired-window-record-drop", 0))
-        is_dropped = not (counts.get("late-quarantined", 0) or counts.get("late-emitted", 0))
-        finding = f"{late} {of_batch} are late{', and were dropped' if is_dropped else ''}"
+        late = in_all_stages(attempt.counts, LATE)
+        is_dropped = late > in_all_stages(attempt.counts, *KEPT_LATE)
+        finding = f"{batch}, and {late} were late{' and dropped' if is_dropped else ''}"
         error = LateExceeded(
             f"{finding}, which is more than `late.stop` allows",
             "Nothing was published. Correct the producer's timestamps; or raise `grace` (or `keep`) and "
@@ -218,17 +227,27 @@ def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
 def _log_records(plan: Plan, attempt: Attempt, why: str) -> None:
     """Log the counts: as a warning if no record could be used, whatever the bounds are."""
     whole = attempt.stage_counts("")
-    records, used = came_in(whole), int(whole.get("used", 0))
-    quarantined, late = int(whole.get("quarantined", 0)), int(whole.get("expired-window-record-drop", 0))
-    lost = f"{quarantined} in quarantine{f' ({why})' if why else ''}, {late} late"
-    if records and not used and (quarantined or late):
+    records = came_in(whole)
+    late = in_all_stages(attempt.counts, LATE)
+    lost = f"{in_quarantine(attempt.counts)} in quarantine{f' ({why})' if why else ''}, {late} late"
+    if records and _uses_nothing(whole):
         logger.warning(
             "No record of batch %d of %s could be used: %d came in, %s. See that topics, columns, key and "
             "timestamp of the source are right",
             *(plan.seq, plan.stream, records, lost),
         )
-    else:
-        logger.info("Batch %d of %s: %d records came in, %s", plan.seq, plan.stream, records, lost)
+        return
+    logger.info("Batch %d of %s: %d records came in, %s", plan.seq, plan.stream, records, lost)
+    for stage, counts in counts_of_stages(attempt.counts).items():
+        if _uses_nothing(counts):
+            logger.warning(
+                "The stage %s could use nothing of batch %d of %s: %s. See that its key and window are right",
+                *(stage, plan.seq, plan.stream, lost),
+            )
+
+
+def _uses_nothing(counts: Mapping[str, float]) -> bool:
+    return not counts.get("used") and bool(counts.get("quarantined") or counts.get(LATE))
 
 
 def _log_columns(plan: Plan, attempt: Attempt) -> None:

@@ -11,7 +11,6 @@ from tidegate.batch import Outcome, ReplayRequest, Trigger, run_batch
 from tidegate.cli.master import own_session
 from tidegate.cli.options import RunOptions, epoch_ms
 from tidegate.cli.output import steps_shown
-from tidegate.kernel.counts import REFUSED_ROW
 from tidegate.ledger.report import STEPS
 from tidegate.model.pipeline import Pipeline
 from tidegate.quality.beside import CheckBeside
@@ -56,6 +55,7 @@ def report_object(report: inspect.BatchReport) -> dict[str, Any]:
         "came_in": report.came_in,
         "fates": report.fates,
         "sources": report.sources,
+        "quarantined": report.quarantined,
         "quarantine_reasons": report.reasons,
         "columns": report.columns,
         "undeclared_fields": {"sampled": report.sampled, "records": report.fields},
@@ -98,8 +98,6 @@ def _fates(report: inspect.BatchReport) -> dict[str, float]:
             rows["of these, in quarantine"] = report.counts["late-quarantined"]
         if fate == "expired-window-record-drop" and report.counts.get("late-emitted"):
             rows["of these, emitted"] = report.counts["late-emitted"]
-        if fate == "quarantined":
-            rows |= {f"quarantined: {reason}": records for reason, records in report.reasons.items()}
     return rows
 
 
@@ -119,14 +117,11 @@ def report_rows(report: inspect.BatchReport) -> list[dict[str, Any]]:
         "filtered by where": counts.get("filtered", 0),
         "emitted": counts.get("emitted", 0),
     }
-    if counts.get("refused"):
-        names["quarantined by an expectation"] = counts["refused"]
-    if counts.get("emitted-too-large"):
-        names["quarantined as too large to send"] = counts["emitted-too-large"]
-    if counts.get("emitted-refused-timestamp"):
-        names["quarantined for a timestamp that the topic refuses"] = counts["emitted-refused-timestamp"]
-    if counts.get(REFUSED_ROW):
-        names["quarantined since a database refuses it"] = counts[REFUSED_ROW]
+    if report.late_in_stages > report.late:
+        names["late in later stages"] = report.late_in_stages - report.late
+    if report.reasons:
+        names["put into quarantine, by all stages"] = report.quarantined
+        names |= {f"of these, {reason}": number for reason, number in report.reasons.items()}
     rows: list[dict[str, Any]] = [{"": name, "value": f"{value:.0f}"} for name, value in names.items()]
     rows += [{"": f"read from {name}", "value": str(fates["read"])} for name, fates in report.sources.items()]
     rows += _source_rows(report)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from tidegate.app.root import App, stream_of
 from tidegate.batch.suites import pinned
 from tidegate.batch.trigger import RepeatedBatch
+from tidegate.batch_counts import QUARANTINED, refused_emissions
 from tidegate.errors import Halted
 from tidegate.generations.lifecycle import require_batch
 from tidegate.generations.restate import RepeatedRun, repeatable_plans, require_records
-from tidegate.kernel.counts import REFUSED_EMISSIONS, refused_emissions
 from tidegate.ledger import Attempt, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.records import ReusedBatch
@@ -28,7 +28,6 @@ from tidegate.model.stage import Stage
 from tidegate.storage.unchanged import changed_stages, inherited_outputs, same_outputs
 
 _RUN = "recompute"
-_IN_QUARANTINE = ("quarantined", "late-quarantined", "refused", *REFUSED_EMISSIONS)
 _INSTEAD = (
     "To let the edit count from the next batch on, use --keep-state, where the state survives it; or make a "
     "generation that begins empty, and reads the source from its start: `tidegate generation new`."
@@ -225,7 +224,7 @@ def _require_own_quarantine(attempts: Iterable[Attempt], computed: Collection[st
     """
     for attempt in attempts:
         for name in computed:
-            if any(attempt.stage_counts(name).get(metric) for metric in _IN_QUARANTINE):
+            if any(attempt.stage_counts(name).get(metric) for metric in QUARANTINED):
                 raise Halted(
                     f"Batch {attempt.seq} of {attempt.stream} has records of the stage {name} in quarantine, "
                     "which cannot be told from those of other stages",

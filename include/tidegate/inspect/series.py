@@ -11,16 +11,16 @@ import numpy as np
 
 from tidegate.app.root import App
 from tidegate.batch.freshness import P50, P95
+from tidegate.batch_counts import LATE, QUARANTINED
 from tidegate.inspect.read import planned_stage
 from tidegate.ledger import MetricGroup, Stream
 from tidegate.ledger.report import STEPS
 
 MOST_POINTS = 120
 """The points of a chart: with more batches, a point stands for several."""
-LATE = "expired-window-record-drop"
 _FRESHNESS = (P50, P95)
 _OF_BATCH = ("lag", "age_seconds", "read", *_FRESHNESS, *(f"seconds.{step}" for step in STEPS))
-_OF_STAGE = ("emitted", "quarantined", LATE, "state-rows", "state-bytes")
+_OF_STAGE = ("emitted", *QUARANTINED, LATE, "state-rows", "state-bytes")
 AGES = (50, 95)
 """The percentiles of the age."""
 
@@ -55,7 +55,7 @@ class Point:
         records_per_second: Records divided by the seconds since the commit before the first batch.
         emissions_per_second: Emissions divided by the same seconds.
         late: The sum of `expired-window-record-drop` of all stages.
-        quarantined: The sum of `quarantined` of all stages.
+        quarantined: What all stages have put into quarantine.
         seconds: Step -> the mean of its seconds.
         state_rows: `state-rows` of all stages, after the last batch.
         state_bytes: `state-bytes` of all stages, after the last batch.
@@ -138,7 +138,7 @@ def _point(group: MetricGroup, stages: Sequence[str], ages: Mapping[int, float])
         records_per_second=records / seconds if seconds else None,
         emissions_per_second=emissions / seconds if seconds else None,
         late=_sum(group.totals, LATE) or 0,
-        quarantined=_sum(group.totals, "quarantined") or 0,
+        quarantined=sum(_sum(group.totals, name) or 0 for name in QUARANTINED),
         seconds={
             step: group.totals["", f"seconds.{step}"] / len(batches)
             for step in STEPS

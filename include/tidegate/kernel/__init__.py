@@ -8,7 +8,7 @@ from tidegate.expressions import Condition
 from tidegate.kernel.aggregates import Aggregate, Aggregates
 from tidegate.kernel.aggregates.formula import Formula
 from tidegate.kernel.bounded import Bound
-from tidegate.kernel.counts import Counts, came_in, metrics, outgoing, running_totals
+from tidegate.kernel.counts import Counts, metrics, running_totals
 from tidegate.kernel.decision import PriorState, decide, live_rows_suffice, order
 from tidegate.kernel.equivalence import Bytes, Equivalence, Exact, PythonEqual, SqlEqual
 from tidegate.kernel.gate import RowExpectation
@@ -65,6 +65,6 @@ __all__ = [
     "InSequence", "Interval", "Join", "LastRecord", "KeyColumn", "Latest", "Once", "PriorState",
     "PythonEqual", "Quiet", "Reduce", "RowExpectation", "Session", "Sliding", "SqlEqual", "Stage",
     "Threshold", "TimeLimit", "TimeToLive", "Tumbling", "Unchanged", "Update", "Window", "WindowClose",
-    "Within", "came_in", "decide", "groups", "input_schema", "late_emissions", "live_rows_suffice", "metrics",
-    "order", "outgoing", "output_schema", "ranked", "running_totals", "without_removed",
+    "Within", "decide", "groups", "input_schema", "late_emissions", "live_rows_suffice", "metrics",
+    "order", "output_schema", "ranked", "running_totals", "without_removed",
 ]  # fmt: skip

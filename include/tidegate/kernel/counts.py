@@ -44,30 +44,6 @@ class Counts(Counter[str]):
         return json.dumps(self, sort_keys=True)
 
 
-REFUSED_ROW = "emitted-refused-row"
-"""Emissions that a database refuses."""
-REFUSED_EMISSIONS = ("emitted-too-large", "emitted-refused-timestamp", REFUSED_ROW)
-"""Counts of emissions that a sink would refuse, and that are in quarantine instead."""
-
-
-def came_in(counts: Mapping[str, float]) -> int:
-    """Return the number of a batch's records, with those that `explode` added."""
-    return int(counts.get("read", 0) + counts.get("exploded", 0))
-
-
-def outgoing(counts: Mapping[str, float]) -> int:
-    """Return the number of a stage's emissions that its sinks get, without those that a sink would refuse.
-
-    Example: 5 emissions, one of which is `emitted-too-large`, give 4.
-    """
-    return int(counts.get("emitted", 0) - refused_emissions(counts))
-
-
-def refused_emissions(counts: Mapping[str, float]) -> int:
-    """Return the number of a stage's emissions that are in quarantine, since a sink would refuse them."""
-    return int(sum(counts.get(name, 0) for name in REFUSED_EMISSIONS))
-
-
 COMPUTED_TWICE = "batches-computed-twice"
 """Batches in which a value may have been hidden by dropped repetitions: see `kernel.repeats`."""
 _RUNNING = ("state-rows", "suppression-buffer-records", "suppression-buffer-bytes", COMPUTED_TWICE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tidegate.batch_counts import COLUMNS, FATES, FIELDS, LATE, RECORDS, came_in, in_all_stages, in_quarantine
 from tidegate.ledger.facts import BatchFacts, Failure
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Head, ManifestRef, OffsetRange, Offsets, Plan, Stream
@@ -17,36 +18,8 @@ STEPS = ("plan", "compute", "validate", "commit", "publish")
 SUPPRESSED = ("idempotent-update-skip", "intermediate-result-suppression", "filtered")
 """Metrics of values that a stage had and did not emit: unchanged, replaced in a buffer, or filtered."""
 
-# Written out: the kernel's names would import pyarrow into `tidegate status`.
-QUARANTINED = (
-    "quarantined",
-    "late-quarantined",
-    "emitted-too-large",
-    "emitted-refused-timestamp",
-    "emitted-refused-row",
-    "refused",
-)
-"""Metrics that count records and values in quarantine."""
-
-FATES = (
-    "used",
-    "removed",
-    "quarantined",
-    "deduplicated",
-    "expired-window-record-drop",
-    "nothing-to-explode",
-    "tombstones-ignored",
-)
-"""Metrics of what happens to a record that came in. Each record counts once: they sum up to `came_in`."""
-
 REASON = "quarantined."
 """The prefix of the metrics that count the records in quarantine by reason."""
-
-COLUMNS, FIELDS, RECORDS = "columns", "fields", "records"
-"""What an attempt's counts have of each source, as `NAME:columns` and so on beside the stages: declared
-column -> records with a value; undeclared field -> sampled records that have it, and "" -> records sampled;
-and, of each of several sources, what became of its records where they were read.
-"""
 
 _SECONDS = "seconds."
 
@@ -83,7 +56,9 @@ class BatchReport:
             first.
         sampled: the number of records whose fields were compared with the declared columns.
         sources: of several sources, what became of the records of each where they were read.
-        later_quarantined: records that went into quarantine behind the stages that account for the sources.
+        quarantined: records, values that break an expectation, and emissions that a sink refuses, which the
+            batch has put into quarantine, in all stages.
+        late_in_stages: records and emissions that were late, in all stages.
     """
 
     plan: Plan
@@ -97,7 +72,8 @@ class BatchReport:
     fields: dict[str, int] = field(default_factory=dict)
     sampled: int = 0
     sources: dict[str, dict[str, int]] = field(default_factory=dict)
-    later_quarantined: int = 0
+    quarantined: int = 0
+    late_in_stages: int = 0
 
     @property
     def columns_without_value(self) -> tuple[str, ...]:
@@ -107,7 +83,7 @@ class BatchReport:
     @property
     def came_in(self) -> int:
         """The number of records that came in: those that were read, and those that `explode` added."""
-        return int(self.counts.get("read", 0) + self.counts.get("exploded", 0))
+        return came_in(self.counts)
 
     @property
     def fates(self) -> dict[str, int]:
@@ -124,21 +100,13 @@ class BatchReport:
     @property
     def late(self) -> int:
         """The number of records that were dropped because all of their windows were closed."""
-        return int(self.counts.get("expired-window-record-drop", 0))
+        return int(self.counts.get(LATE, 0))
 
     @property
     def held_back(self) -> dict[str, int]:
         """Stage -> number of keys (and windows) with a buffered value after this batch."""
         name = "suppression-buffer-records"
         return {stage: int(counts[name]) for stage, counts in self.stages.items() if name in counts}
-
-    @property
-    def quarantined(self) -> int:
-        """The number of records, of values that break an expectation, and of emissions that a sink refuses,
-        in quarantine.
-        """
-        # `counts` has the fates of the sources' records; records of later stages are not in it.
-        return int(sum(self.counts.get(name, 0) for name in QUARANTINED) + self.later_quarantined)
 
     @property
     def suppressed(self) -> int:
@@ -234,13 +202,9 @@ def _report(
             name: {fate: int(number) for fate, number in counts.items()}
             for name, counts in source_counts(attempt, RECORDS).items()
         },
-        later_quarantined=_later_quarantined(attempt),
+        quarantined=in_quarantine(counts),
+        late_in_stages=in_all_stages(counts, LATE),
     )
-
-
-def is_of_source(stage: str) -> bool:
-    """Return whether a key of an attempt's counts has those of a source, and no metrics of a stage."""
-    return ":" in stage  # which no stage's name has
 
 
 def source_counts(attempt: Attempt | None, kind: str) -> dict[str, Mapping[str, float]]:
@@ -261,16 +225,6 @@ def _numbers(attempt: Attempt | None, kind: str) -> dict[str, int]:
     return dict(sorted(numbers, key=lambda pair: -pair[1]))
 
 
-def _later_quarantined(attempt: Attempt | None) -> int:
-    """Return the number of records that stages have put into quarantine whose counts are not the batch's."""
-    if attempt is None:
-        return 0
-    names = ("quarantined", "late-quarantined")
-    stages = [counts for stage, counts in attempt.counts.items() if stage and not is_of_source(stage)]
-    in_stages = sum(counts.get(name, 0) for counts in stages for name in names)
-    return int(in_stages - sum(attempt.stage_counts("").get(name, 0) for name in names))
-
-
 def _reasons(metrics: Mapping[str, float]) -> dict[str, int]:
     counted = [(name.removeprefix(REASON), int(n)) for name, n in metrics.items() if name.startswith(REASON)]
     return dict(sorted(counted, key=lambda reason: (-reason[1], reason[0])))
@@ -279,9 +233,9 @@ def _reasons(metrics: Mapping[str, float]) -> dict[str, int]:
 def _in_short(stages: dict[str, dict[str, float]], whole: Mapping[str, float]) -> dict[str, float]:
     first, last = (list(stages.values())[at] for at in (0, -1))
     went_out = {name: value for name, value in last.items() if name.startswith("emitted")}
-    came_in = {name: value for name, value in first.items() if not name.startswith("emitted")}
+    of_input = {name: value for name, value in first.items() if not name.startswith("emitted")}
     refused = sum(counts.get("refused", 0) for counts in stages.values())
-    return came_in | went_out | dict(whole) | ({"refused": refused} if refused else {})
+    return of_input | went_out | dict(whole) | ({"refused": refused} if refused else {})
 
 
 def _ms(seconds: float | None) -> int | None:

@@ -148,7 +148,7 @@ class ExpectCountsToAddUp(BuiltinExpectation):
 
 
 class ExpectLateShareToBeAtMost(BuiltinExpectation):
-    """At most this share of the records that were read was too late for all of its windows.
+    """Few records and emissions were too late for all of their windows, compared with the records read.
 
     Args:
         max_share: From 0 to 1. If nothing was read, the share is 0.
@@ -160,11 +160,13 @@ class ExpectLateShareToBeAtMost(BuiltinExpectation):
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
         """Compare the share of late records with `max_share`; the rule is `share_at_most`."""
-        return observations.share_at_most(facts.counts, facts.counts.late, float(options["max_share"]))
+        return observations.share_at_most(
+            facts.counts, facts.counts.late_in_stages, float(options["max_share"])
+        )
 
 
 class ExpectQuarantinedShareToBeAtMost(BuiltinExpectation):
-    """At most this share of the records that were read is in quarantine.
+    """Stages could use nearly all records and emissions that they got, compared with the records read.
 
     Args:
         max_share: From 0 to 1. If nothing was read, the share is 0.
@@ -176,7 +178,9 @@ class ExpectQuarantinedShareToBeAtMost(BuiltinExpectation):
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
         """Compare the share of quarantined records with `max_share`; the rule is `share_at_most`."""
-        return observations.share_at_most(facts.counts, facts.counts.quarantined, float(options["max_share"]))
+        return observations.share_at_most(
+            facts.counts, facts.counts.quarantined_in_stages, float(options["max_share"])
+        )
 
 
 class ExpectEmittedShareToBeAsBefore(BuiltinExpectation):

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidegate import kernel
+from tidegate.batch_counts import LATE as LATE_RECORDS
+from tidegate.batch_counts import came_in, in_all_stages, outgoing
 from tidegate.storage import DataFile, Store
 from tidegate.storage.datafile import data_errors, open_data, stored_schema
 from tidegate.storage.schema import HASH, Hashes
@@ -43,13 +45,16 @@ class BatchCounts:
     Args:
         came_in: All records that were read.
         used: Records that a stage used.
-        quarantined: Records in quarantine.
+        quarantined: Records of the sources that are in quarantine.
         deduplicated: Records that were dropped as duplicates.
         removed: Records that a filter removed.
-        late: Records that were too late for each of their windows.
+        late: Records of the sources that were too late for each of their windows.
         emitted: Emissions of the stage.
         outgoing: Those emissions that sinks get.
         explodes: Whether one record can become no records; such a record is used, but counted nowhere.
+        quarantined_in_stages: Records, and emissions of the stage before, that any stage has put into
+            quarantine since it could not use them.
+        late_in_stages: Records and emissions that were late in any stage.
     """
 
     came_in: int
@@ -61,6 +66,8 @@ class BatchCounts:
     outgoing: int
     explodes: bool = False
     removed: int = 0
+    quarantined_in_stages: int = 0
+    late_in_stages: int = 0
 
     @property
     def accounted(self) -> int:
@@ -87,15 +94,17 @@ def batch_counts(counts: Mapping[str, Mapping[str, float]], stage: str, explodes
     """
     whole, emitted = (counts.get(name, {}) for name in ("", stage))
     return BatchCounts(
-        came_in=kernel.came_in(whole),
+        came_in=came_in(whole),
         used=int(whole.get("used", 0)),
         quarantined=int(whole.get("quarantined", 0)),
         deduplicated=int(whole.get("deduplicated", 0)),
-        late=int(whole.get("expired-window-record-drop", 0)),
+        late=int(whole.get(LATE_RECORDS, 0)),
         emitted=int(emitted.get("emitted", 0)),
-        outgoing=kernel.outgoing(emitted),
+        outgoing=outgoing(emitted),
         explodes=explodes,
         removed=int(whole.get("removed", 0)),
+        quarantined_in_stages=in_all_stages(counts, "quarantined"),
+        late_in_stages=in_all_stages(counts, LATE_RECORDS),
     )
 
 

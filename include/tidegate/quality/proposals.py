@@ -85,9 +85,9 @@ def propose_for_stage(
         proposals.append(Proposal(facts.NEIGHBOURS, {}, promised))
     if logic.emit.is_final:
         proposals.append(Proposal(facts.FINALS, {}, promised))
-    proposals.append(_share(facts.QUARANTINED, [past.share(past.quarantined) for past in history]))
+    proposals.append(_share(facts.QUARANTINED, [past.share(past.quarantined_in_stages) for past in history]))
     if drops_late:
-        proposals.append(_share(facts.LATE, [past.share(past.late) for past in history]))
+        proposals.append(_share(facts.LATE, [past.share(past.late_in_stages) for past in history]))
     return [*proposals, *_emitted_share(history)]
 
 

@@ -15,6 +15,7 @@ from tidegate import kernel
 from tidegate.batch.offsets import first_start
 from tidegate.batch.publish import publish_decided
 from tidegate.batch.still_batch import decide_still_batch, still_plan
+from tidegate.batch_counts import LATE, in_all_stages
 from tidegate.errors import Halted
 from tidegate.kernel.timers import lower_entries
 from tidegate.ledger import Clocks, Head, LeasedLedger, LedgerReader, OffsetRange, Plan
@@ -22,8 +23,6 @@ from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.records import Times
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS, instant_text
 from tidegate.recovery.remedy import Proposal, Situation
-
-LATE = ("late-record-drop", "expired-window-record-drop")
 
 
 class AcceptGap:
@@ -195,8 +194,7 @@ def _effects(situation: Situation, now_ms: int) -> Iterator[str]:
 
 def _late_records(ledger: LedgerReader, seqs: range, head: Head) -> int:
     attempts = [ledger.attempt(head.stream, seq) for seq in seqs]
-    counts = [stage for attempt in attempts if attempt is not None for stage in attempt.counts.values()]
-    return int(sum(stage.get(name, 0) for stage in counts for name in LATE))
+    return sum(in_all_stages(attempt.counts, LATE) for attempt in attempts if attempt is not None)
 
 
 def _lowered(ledger: LedgerReader, head: Head, now_ms: int) -> _Lowered:

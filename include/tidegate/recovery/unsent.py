@@ -19,6 +19,7 @@ import pyarrow as pa
 from tidegate import errors
 from tidegate.app import App, leased
 from tidegate.batch.publish import lacking_batches, publish_decided
+from tidegate.batch_counts import outgoing
 from tidegate.errors import (
     LakeDamaged,
     LakeUnavailable,
@@ -33,7 +34,6 @@ from tidegate.errors import (
 )
 from tidegate.generations import Approval, promote, rollback
 from tidegate.generations.promotion import require_approval, require_ready
-from tidegate.kernel.counts import outgoing
 from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Attempt, Failure, GivenUp, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks

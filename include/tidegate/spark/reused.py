@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from tidegate import kernel
+from tidegate.batch_counts import is_of_source
 from tidegate.errors import CountMismatch
 from tidegate.failpoints import failpoint
 from tidegate.kernel.ordering import whole_groups
 from tidegate.kernel.rows import RECORDED, fill
 from tidegate.ledger.records import Times
-from tidegate.ledger.report import is_of_source
 from tidegate.spark.computation import Computation, Computed, PlannedBatch
 from tidegate.spark.kernel_task import Forwarding, KernelTask, Output, UnmergedTask
 from tidegate.spark.outbox import COUNTED
