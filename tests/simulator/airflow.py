@@ -35,6 +35,7 @@ from tidegate.errors import (
     Halted,
     LeaseHeld,
     LogTruncated,
+    LookupReplaced,
     OffsetsLost,
     Permanent,
     QualityFailed,
@@ -59,7 +60,16 @@ _TASKS = (*STEPS, COVER)
 RETRIES = 3
 RETRY_SECONDS = 10.0
 LEASE_WAIT_SECONDS = 10.0
-BEARABLE = (BackwardsRefused, Halted, OffsetsLost, QualityFailed, TopicMissing, TopicRecreated, LogTruncated)
+BEARABLE = (
+    BackwardsRefused,
+    Halted,
+    LogTruncated,
+    LookupReplaced,
+    OffsetsLost,
+    QualityFailed,
+    TopicMissing,
+    TopicRecreated,
+)
 """With these a run may end for good: somebody has to do something first, and nothing is lost by waiting."""
 
 
@@ -313,6 +323,8 @@ class Run:
                 self.airflow.accept_gap()
             if isinstance(error, (TopicRecreated, LogTruncated)):
                 self.is_of_another_log = True
+                self.airflow.drop_plan()
+            if isinstance(error, LookupReplaced):
                 self.airflow.drop_plan()
             self._over(failed=True)
         else:

@@ -195,6 +195,12 @@ def _leased(_: Situation) -> Iterator[SimLeased]:
         lease.release()
 
 
+def _delta_table(path: str, version: int | None = None) -> Any:
+    """Open a table in place of `storage.delta.open_table`."""
+    pin = here().world.effect("lookup.open", lambda: here().lake.delta.pin(path), LakeUnavailable)
+    return SimpleNamespace(version=lambda: pin["version"], metadata=lambda: SimpleNamespace(id=pin["id"]))
+
+
 _TIME = SimpleNamespace(monotonic=lambda: here().world.now)
 _NO_FAILPOINTS = SimpleNamespace(environ={})
 _THREADING = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Thread=_Thread)
@@ -224,6 +230,8 @@ REPLACED: dict[str, Any] = _MADE_ONCE | {
     "tidegate.storage.layout.uuid4": _attempt_id,
     "tidegate.ledger.planned.read_compiled": lambda *arguments: grammar.read_compiled(*arguments),
     "tidegate.batch.plan.check_tables": lambda *_: None,
+    "tidegate.batch.lookups.existing_table": _delta_table,
+    "tidegate.batch.lookups.open_table": _delta_table,
     "tidegate.quarantine.resolve.uuid4": _attempt_id,
     "tidegate.quarantine.resolve.written_resolution": replays.written_resolution,
     "tidegate.quarantine.replay.written_resolution": replays.written_resolution,

@@ -11,11 +11,13 @@ from itertools import accumulate, pairwise
 from typing import Any
 from zlib import crc32
 
+from tests.simulator import lookups
 from tests.simulator.app import Places
 from tests.simulator.broker import Record
-from tests.simulator.compute import MALFORMED, Logs, decide, read
+from tests.simulator.compute import MALFORMED, Logs, column_of, decide, read
 from tests.simulator.emissions import INPUT, MORE, Emission, Read, State
 from tests.simulator.ledger import SimLedger, Tables
+from tests.simulator.lookups import LookedUp
 from tests.simulator.replays import Model
 from tests.simulator.sinks import Table
 from tests.simulator.tree import happened, is_tree, overdue
@@ -263,15 +265,30 @@ def _expected(watch: Watch, plans: list[Plan]) -> Expected:
             if at not in plan.cut_partitions
         }
         came_in = list(watch.places.lake.came_in(watch.logs[plan.seq], plan, settled=True))
-        decided = decide(plan, came_in, expected.state)
+        decided = decide(plan, came_in, expected.state, looked_up(watch.places, plan))
         expected.model.apply(plan.seq, came_in, decided.unusable, decided.refused)
         watch.places.world.counts["values refused"] += len(decided.refused) > 0
         if is_tree(plan):
             watch.places.world.counts += happened(plan, decided)
+        if plan.lookups:
+            watch.places.world.counts += lookups.happened(plan, decided)
         expected.state |= decided.state
         expected.emissions.append(decided.emissions)
         expected.quarantined.append([*decided.unusable, *decided.refused])
     return expected
+
+
+def looked_up(places: Places, plan: Plan) -> LookedUp:
+    """Return the rows of the tables as a plan has pinned them; each table may have changed."""
+    rows = {}
+    for table, pin in plan.lookups.items():
+        if "version" in pin:
+            rows[table] = places.lake.delta.pinned_rows(table, pin)
+            continue
+        commits = places.store.streams[Stream(pin["pipeline"], pin["generation"])].commits
+        names = [commits[seq].name for seq in sorted(commits) if seq <= pin["seq"]]
+        rows[table] = column_of(places.lake.state_of(names))
+    return LookedUp(rows, lookups.reacting(plan))
 
 
 def _committed_plans(tables: Tables, watch: Watch) -> list[Plan]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from tests.simulator import grammar
 from tests.simulator.broker import Broker, Log
 from tests.simulator.emissions import Decided, Emission, Read, State
+from tests.simulator.lookups import NOTHING, DeltaTables, LookedUp, Rows, decide_joined
 from tests.simulator.replays import Unusable, is_bad, is_refused, replayed
 from tests.simulator.tree import decide_tree, is_tree
 from tests.simulator.world import Violation, World
@@ -28,6 +29,7 @@ from tidegate.ledger import Attempt, ManifestRef, Plan, Stream
 from tidegate.model.pipeline import Pipeline
 from tidegate.sinks.outbox import Outbox
 from tidegate.spark.computation import Before, Computed
+from tidegate.spark.lookups import DeltaVersion, PinnedTable
 from tidegate.storage import LedgerMark, Store
 from tidegate.storage.manifest import DataFile, Manifest, manifest_of
 from tidegate.storage.quarantine_files import QUARANTINE
@@ -42,10 +44,12 @@ Logs = Mapping[str, Sequence[Log]]
 """Topic -> the logs of its partitions."""
 
 
-def decide(plan: Plan, records: Iterable[Read], before: State) -> Decided:
-    """A batch, from its records and the state that it starts from."""
+def decide(plan: Plan, records: Iterable[Read], before: State, looked_up: LookedUp = NOTHING) -> Decided:
+    """A batch, from its records, the state that it starts from, and the tables that it looks up."""
     if is_tree(plan):
         return decide_tree(plan, records, before)
+    if looked_up.rows:
+        return decide_joined(plan, records, before, looked_up)
     return drain(plan, before) if plan.drain else _decide(plan, records, before)
 
 
@@ -124,12 +128,19 @@ class Lake:
     marks: dict[Stream, dict[int, LedgerMark]] = field(default_factory=lambda: defaultdict(dict))
     promotions: dict[str, dict[int, LedgerMark]] = field(default_factory=lambda: defaultdict(dict))
     removed: set[str] = field(default_factory=set)
+    delta: DeltaTables = field(default_factory=DeltaTables)
 
     def came_in(self, logs: Logs, plan: Plan, settled: bool = False) -> Iterator[Read]:
         """A batch's input: of the input's logs, or what was in quarantine."""
         if plan.replay is None:
             return read(logs, plan, settled)
         return replayed(self.resolved[plan.replay.name])
+
+    def looked_up_rows(self, table: PinnedTable) -> Rows:
+        """Read a table as the plan has pinned it."""
+        if isinstance(table, DeltaVersion):
+            return self.delta.rows(table.path, table.version)
+        return column_of(self.state_of([file.path for file in table.files]))
 
     def write_manifest(self, manifest: Manifest) -> ManifestRef:
         """Keep a manifest in place of `App.write_manifest`."""
@@ -163,6 +174,11 @@ class Lake:
         return state
 
 
+def column_of(state: State) -> Rows:
+    """Return the values of a state as the rows of a table."""
+    return {key: value for key, (value, _, _) in state.items() if value is not None}
+
+
 @dataclass(frozen=True)
 class SimMarks:
     """The marks of one stream, in place of `storage.layout.Marks`."""
@@ -192,13 +208,18 @@ def compute(
 
     def job() -> Decided:
         lake.plans[attempt] = plan
-        return decide(plan, lake.came_in(broker.topics, plan), lake.state_of(names))
+        return decide(plan, lake.came_in(broker.topics, plan), lake.state_of(names), looked_up)
 
     grammar.require_conditions(pipeline)
     world.sleep(_START_SECONDS)
+    rows = {
+        name: world.effect("lookup.read", partial(lake.looked_up_rows, table), LakeUnavailable)
+        for name, table in before.lookups.items()
+    }
+    looked_up = LookedUp(rows, before.changed_tables)
     decided = world.effect("spark.read", job)
-    rows = list(decided.state.items())
-    for some in (rows[:1], rows[1:]):
+    changed = list(decided.state.items())
+    for some in (changed[:1], changed[1:]):
         world.effect("spark.write", lambda some=some: lake.state.setdefault(attempt, []).extend(some))
     if decided.unusable or decided.refused:
         put = [Unusable(plan.seq, unusable) for unusable in decided.unusable]
@@ -215,8 +236,8 @@ def compute(
                     lambda table=table, part=part: lake.outbox.setdefault(table, []).extend(part),
                 )
         totals = decided.totals.get(stage.name, {})
-        counts[stage.name] = kernel.Counts(emitted=len(emitted), used=len(rows), **totals)
-    return Computed(counts, {}, _manifest(attempt, plan.seq, len(rows)))
+        counts[stage.name] = kernel.Counts(emitted=len(emitted), used=len(changed), **totals)
+    return Computed(counts, {}, _manifest(attempt, plan.seq, len(changed)))
 
 
 def reuse(world: World, lake: Lake, plan: Plan, stored: Attempt, attempt: str) -> Computed:

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from tests.simulator import generations, ledgers, repeats, simulate
+from tests.simulator import generations, ledgers, repeats, simulate, tables
 from tests.simulator.app import simulated
 
 WORLDS: dict[str, Callable[[int], simulate.Result]] = {
@@ -21,6 +21,7 @@ WORLDS: dict[str, Callable[[int], simulate.Result]] = {
     "generations": generations.simulate,
     "ledgers": ledgers.simulate,
     "repeats": repeats.simulate,
+    "tables": tables.simulate,
 }
 """Kind of world -> what simulates one of it, within `simulated()`."""
 SEEDS_AT_ONCE = 250

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.simulator import grammar, tree
 from tests.simulator.airflow import COVER, STEPS, Airflow, Run
@@ -83,6 +83,8 @@ class Result:
 class Scenario:
     """The input, the runs and the faults of a seed: all of it drawn from the seed."""
 
+    share_of_trees: ClassVar[float] = 0.2
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.dice = world.dice
@@ -99,7 +101,7 @@ class Scenario:
         if self._covers and self._tasks.random() < 0.8:
             text = _LITTLE
         self._growing = random.Random(f"tree {world.seed}")  # likewise
-        self._is_tree = self._growing.random() < 0.2
+        self._is_tree = self._growing.random() < self.share_of_trees
         if self._is_tree:
             limits = (", max_records: 3",) if self._covers else ("", ", max_records: 6")
             text = tree.PIPELINE.format(limit=self._growing.choice(limits))

@@ -36,6 +36,8 @@ WEIGHTS = {
     "kafka.init_producer": 3.0,
     "kafka.end_transaction": 10.0,
     "kafka.consumer.poll": 2.0,
+    "lookup.open": 3.0,
+    "lookup.read": 3.0,
     "spark.write": 2.0,
     "sql.commit": 10.0,
     "table.append": 10.0,
