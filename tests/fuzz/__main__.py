@@ -1,8 +1,12 @@
-"""Draws pipelines and computes them until the time is over: `python -m tests.fuzz --minutes 60`."""
+"""Draws pipelines and computes them until the time is over: `python -m tests.fuzz --minutes 60`.
+
+`--with lookups --with retractions` computes only pipelines that have one of these.
+"""
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import tempfile
 import time
@@ -10,7 +14,8 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-from tests.fuzz.runs import differences
+from tests.fuzz.grammar import drawn_pipeline
+from tests.fuzz.runs import FEATURES, differences, features
 from tidegate.spark.session import open_session
 
 
@@ -19,13 +24,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--first", type=int, default=time.time_ns() // 1_000_000_000)
+    parser.add_argument("--with", action="append", dest="features", choices=FEATURES, metavar="FEATURE")
     options = parser.parse_args()
     tally: Counter[str] = Counter()
     end, seed, failed = time.monotonic() + options.minutes * 60, options.first, 0
     spark = open_session("local[2]")
     while time.monotonic() < end:
         with tempfile.TemporaryDirectory() as folder:
-            if wrong := _wrong(spark, seed, Path(folder), tally):
+            if options.features and not _has_one(seed, Path(folder), options.features):
+                tally["left out"] += 1
+            elif wrong := _wrong(spark, seed, Path(folder), tally):
                 failed += 1
                 print(
                     f"seed {seed}:", *wrong, (Path(folder) / "fuzzed.yaml").read_text(), sep="\n", flush=True
@@ -34,6 +42,11 @@ def main() -> int:
     spark.stop()
     print(f"{seed - options.first} seeds from {options.first} on: {dict(tally)}, {failed} failed")
     return 1 if failed else 0
+
+
+def _has_one(seed: int, folder: Path, requested: list[str]) -> bool:
+    drawn = drawn_pipeline(random.Random(seed), folder)
+    return drawn is not None and not {*features(drawn[0])}.isdisjoint(requested)
 
 
 def _wrong(spark: object, seed: int, folder: Path, tally: Counter[str]) -> list[str]:

@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JOINED_WINDOWS = 10
+FEATURES = (
+    "expected keys",
+    "joins",
+    "joins of several sources",
+    "lookups",
+    "lookups that emit",
+    "records in quarantine",
+    "retractions",
+    "several sources",
+    "times to live",
+    "unions",
+)
+"""What `features` yields."""
 Input: TypeAlias = CaseStep
 ByKey: TypeAlias = Mapping[str, list[tuple[Any, ...]]]
 
@@ -118,6 +131,8 @@ def features(pipeline: Pipeline) -> Iterator[str]:
             yield "expected keys"
         if stage.retract:
             yield "retractions"
+        if stage.ttl is not None:
+            yield "times to live"
         if stage.on_error == "quarantine":
             yield "records in quarantine"
         if len(pipeline.inputs_of(stage)) > 1 and len(pipeline.sources_of(stage)) > 1:
