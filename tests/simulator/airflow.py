@@ -39,6 +39,7 @@ from tidegate.errors import (
     OffsetsLost,
     Permanent,
     QualityFailed,
+    SinkRefused,
     StateGivenUp,
     TidegateError,
     TopicMissing,
@@ -67,6 +68,7 @@ BEARABLE = (
     LookupReplaced,
     OffsetsLost,
     QualityFailed,
+    SinkRefused,
     TopicMissing,
     TopicRecreated,
 )

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulator import clients, grammar, outputs, replays, sinks
+from tests.simulator import clients, grammar, outputs, receivers, replays, sinks
 from tests.simulator.broker import Broker
 from tests.simulator.compute import Lake, SimMarks, compute, folded_state, outbox_of, quarantine_of, reuse
 from tests.simulator.ledger import SimLeased, SimLedger, Store
@@ -32,6 +32,7 @@ from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import ExpectationResult, Verdict
 from tidegate.recovery import Situation
 from tidegate.settings import Settings
+from tidegate.sinks.http.config import HttpConfig
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.places import _place
 from tidegate.sinks.sql.layout import Layout
@@ -44,6 +45,7 @@ SETTINGS = Settings.from_environment(
         "TIDEGATE_HOME": "simulated",
         "TIDEGATE_PIPELINES": "simulated",  # a folder that does not exist: worlds have their files in memory
         "TIDEGATE_SQL": "postgresql://simulated/sink",
+        "TIDEGATE_HTTP": "http://simulated",
     }
 )
 
@@ -57,6 +59,7 @@ class Places:
     store: Store = field(init=False)
     lake: Lake = field(default_factory=Lake)
     shelf: sinks.Shelf = field(init=False)
+    receiver: receivers.Receiver = field(init=False)
     stream: Stream = field(default=Stream("simulated", 1))
     gate: Callable[[Attempt], bool] = lambda _: True
     files: dict[str, Pipeline] = field(default_factory=dict)
@@ -69,6 +72,7 @@ class Places:
         )
         read = partial(world.effect, error=LedgerUnavailable)
         self.shelf = sinks.Shelf(world)
+        self.receiver = receivers.Receiver(world)
         self.store = Store(lambda: world.now, read=read, write=self._write)
 
     def app(self) -> SimApp:
@@ -208,6 +212,7 @@ _THREADING = SimpleNamespace(Event=lambda: SimpleNamespace(set=lambda: None), Th
 # What a step makes of the settings and of the pipeline's text is the same in all seeds, so it is made once.
 _MADE_ONCE: dict[str, Any] = {
     "tidegate.settings.KafkaConfig.parse": cache(KafkaConfig.parse),
+    "tidegate.sinks.http.sink.HttpConfig.parse": cache(HttpConfig.parse),
     "tidegate.sinks.port.import_module": cache(import_module),
     "tidegate.sinks.sql.sink.Layout": cache(Layout),
     "tidegate.sinks.places._place": cache(_place),
@@ -261,6 +266,13 @@ REPLACED: dict[str, Any] = _MADE_ONCE | {
     "tidegate.sinks.sql.sink.publisher_to": lambda *arguments: sinks.publisher_to(here().shelf, *arguments),
     "tidegate.sinks.sql.sink.OpenSqlTable.check_outbox": lambda *_: None,
     "tidegate.sinks.sql.sink.OpenSqlTable._check_table": lambda *_: None,
+    "tidegate.sinks.http.endpoint.httpx.Client": lambda **settings: receivers.SimHttpClient(
+        here().world, here().receiver, **settings
+    ),
+    "tidegate.sinks.http.endpoint.Endpoint.reach": lambda _: receivers.reach(here().world),
+    "tidegate.sinks.http.endpoint.sleep": lambda seconds: here().world.sleep(seconds),
+    "tidegate.sinks.http.endpoint.monotonic": lambda: here().world.now,
+    "tidegate.sinks.http.endpoint.random": SimpleNamespace(uniform=lambda _, most: most),
     "tidegate.sinks.kafka.limits.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),
     "tidegate.batch.validate._tell": lambda *_: None,
     "tidegate.batch.validate._verdicts": _gate,

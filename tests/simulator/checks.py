@@ -15,9 +15,10 @@ from tests.simulator import lookups
 from tests.simulator.app import Places
 from tests.simulator.broker import Record
 from tests.simulator.compute import MALFORMED, Logs, column_of, decide, read
-from tests.simulator.emissions import INPUT, MORE, Emission, Read, State
+from tests.simulator.emissions import INPUT, MORE, Emission, Read, State, difference
 from tests.simulator.ledger import SimLedger, Tables
 from tests.simulator.lookups import LookedUp
+from tests.simulator.receivers import SINK_NAME, check_received
 from tests.simulator.replays import Model
 from tests.simulator.sinks import Table
 from tests.simulator.tree import happened, is_tree, overdue
@@ -229,7 +230,10 @@ def check_end(places: Places, watch: Watch, stream: Stream, halted: bool) -> Cou
     for sink in pipeline.sinks:
         stage, shard = sink.stage or expected.last_stage, shard_name(stream, sink.name)
         batches = [batch[stage] for batch in expected.emissions]
-        if sink.messages is not None:
+        if sink.name == SINK_NAME:
+            check_received(places.receiver, batches)
+            _check_acknowledged(tables, [len(rows) for rows in batches])
+        elif sink.messages is not None:
             check_topic(places, sink.messages.target, [list(map(as_record, rows)) for rows in batches])
             _check_progress(places, tables, shard, [len(batch) for batch in batches])
         else:
@@ -421,6 +425,15 @@ def _letter_headers(place: Sequence[Any], batch: str, timestamp_ms: int) -> tupl
     return tuple((f"tidegate-quarantine-{name}", text.encode()) for name, text in headers.items())
 
 
+def _check_acknowledged(tables: Tables, emitted: list[int]) -> None:
+    """The ledger has what the endpoint has acknowledged of its last batch: all of it."""
+    last = max((seq for seq, count in enumerate(emitted, 1) if count), default=0)
+    progress = tables.sink_progress.get(SINK_NAME)
+    is_whole = progress is None or (progress.done and progress.records == emitted[last - 1])
+    seq = progress.seq if progress is not None else 0
+    require(is_whole and seq == last, f"{SINK_NAME} is at {progress}, and its last batch is {last}")
+
+
 def check_topic(places: Places, topic: str, batches: Sequence[Sequence[Record]]) -> None:
     """Byte for byte, and partition by partition: batch after batch, and the records of a key in order."""
     logs = places.broker.topics[topic]
@@ -432,7 +445,7 @@ def check_topic(places: Places, topic: str, batches: Sequence[Sequence[Record]])
         ends = list(accumulate(map(len, parts)))
         by_batch = [actual[start:end] for start, end in pairwise([0, *ends])]
         is_same = len(actual) == len(expected) and list(map(by_key, by_batch)) == list(map(by_key, parts))
-        require(is_same, f"{topic}[{number}]: {_difference(actual, expected)}")
+        require(is_same, f"{topic}[{number}]: {difference(actual, expected)}")
 
 
 def by_key(records: Sequence[Record]) -> dict[bytes, list[Record]]:
@@ -445,7 +458,7 @@ def _check_table(table: Table, shard: str, batches: list[list[Emission]]) -> Non
     """Row for row, and the progress that belongs to them."""
     expected = [record for batch in batches for record in batch]
     if table.rows != expected:
-        raise Violation(f"{shard}: {_difference(table.rows, expected)}")
+        raise Violation(f"{shard}: {difference(table.rows, expected)}")
     last = max((seq for seq, batch in enumerate(batches, 1) if batch), default=0)
     require(table.progress == last, f"the progress of {shard} is {table.progress}, not {last}")
 
@@ -454,15 +467,6 @@ def as_record(emission: Emission) -> Record:
     headers = (("tidegate-source", emission.source.encode()),)
     value = emission.payload.encode() if emission.payload is not None else None
     return Record(emission.key.encode(), value, emission.timestamp, headers)
-
-
-def _difference(actual: Sequence[Any], expected: Sequence[Any]) -> str:
-    twice = [row for row, times in Counter(actual).items() if times > 1]
-    lost = [row for row in expected if row not in actual]
-    surplus = [row for row in actual if row not in expected]
-    return (
-        f"twice: {twice}; lost: {lost}; of nobody: {surplus}" if twice or lost or surplus else "out of order"
-    )
 
 
 def _check_progress(places: Places, tables: Tables, shard: str, emitted: list[int]) -> None:

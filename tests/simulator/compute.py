@@ -7,6 +7,7 @@ through. What the first one refuses counts, and is no candidate: it does not go 
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -285,6 +286,13 @@ class Batch:
     def columns(self) -> list[pa.Array]:
         values = dict(zip(Emission._fields, zip(*self.rows, strict=True), strict=True))
         return [_column(name, values[name]) for name in self.names]
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column as an HTTP sink gets it: values are JSON."""
+        values = tuple(getattr(row, name) for row in self.rows)
+        if name == "payload":
+            values = tuple(value if value is None else json.dumps(value) for value in values)
+        return _column(name, values)
 
 
 # An outbox is read when it is checked, and once for each try to send it.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.simulator.broker import Record
 
@@ -42,3 +43,13 @@ class Decided:
     unusable: list[Read] = field(default_factory=list)
     refused: list[Read] = field(default_factory=list)
     totals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+def difference(actual: Sequence[Any], expected: Sequence[Any]) -> str:
+    """Say what is too often, missing or too much in `actual`."""
+    twice = [row for row, times in Counter(actual).items() if times > 1]
+    lost = [row for row in expected if row not in actual]
+    surplus = [row for row in actual if row not in expected]
+    return (
+        f"twice: {twice}; lost: {lost}; of nobody: {surplus}" if twice or lost or surplus else "out of order"
+    )

@@ -10,18 +10,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.simulator import grammar
 from tests.simulator.airflow import _bearable, no_session
 from tests.simulator.app import Places
 from tests.simulator.broker import Record
-from tests.simulator.checks import _difference, as_record, check_topic, require
-from tests.simulator.emissions import INPUT, Emission
+from tests.simulator.checks import as_record, check_topic, require
+from tests.simulator.emissions import INPUT, Emission, difference
+from tests.simulator.receivers import SINK_NAME, check_received, with_endpoint
 from tests.simulator.simulate import HORIZON_SECONDS, PIPELINES, Result, run_scenario
 from tests.simulator.world import Crashed, Process, Violation, World
 from tidegate.batch import Outcome, Trigger, run_batch
-from tidegate.errors import Halted, LeaseHeld, SettingsInvalid, Transient
+from tidegate.errors import Halted, LeaseHeld, SettingsInvalid, SinkRefused, Transient
 from tidegate.generations import open_generation, promote, rollback
 from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.ledger import Span, Stream
@@ -29,17 +30,24 @@ from tidegate.sinks.port import shard_name
 
 PIPELINE = "simulated"
 _TRIES = 12
-_BEARABLE = (Halted, SettingsInvalid)
-"""What a promotion may be refused with: nothing has caught up yet, or nothing was in charge before."""
+_BEARABLE = (Halted, SettingsInvalid, SinkRefused)
+"""What a promotion may be refused with: nothing has caught up yet, nothing was in charge before, or an
+endpoint refuses a request for now.
+"""
 
 
 class Generations:
     """Two generations, who runs them, and who promotes: all of it drawn from the seed."""
 
+    has_endpoints: ClassVar[bool] = True
+    """Whether some of the pipelines have an HTTP sink."""
+
     def __init__(self, world: World) -> None:
         self.world, self.dice = world, world.dice
         self.places = Places(world)
         text = self.dice.choice(PIPELINES)
+        if self.has_endpoints:
+            text = with_endpoint(text, world.seed)
         later = text.replace("format: string", "format: string\n  start: latest")
         second = (later if self.dice.random() < 0.3 else text).replace("generation: 1", "generation: 2")
         self.pipelines = {
@@ -48,6 +56,7 @@ class Generations:
         if self.dice.random() < 0.8:  # else who plans for one generation finishes what the other has decided
             self.places.files = {str(number): pipeline for number, pipeline in self.pipelines.items()}
         self.places.broker.watch = self._published
+        self.places.receiver.watch = self._received
         for topic in (INPUT, "output", "others"):
             self.places.broker.create(topic, 2)
         self.places.broker.create(PROGRESS_TOPIC, self.dice.randint(1, 2))
@@ -180,6 +189,12 @@ class Generations:
             goes_out = self.places.store.charge(PIPELINE).goes_out(generation, seq)
             require(goes_out, f"batch {seq} of generation {generation} was published, and is withheld")
 
+    def _received(self, shard: str, seq: int) -> None:
+        """A request was used: of a generation that goes out, and of nothing else."""
+        generation = int(shard.split("-g")[1].split("-")[0])
+        goes_out = self.places.store.charge(PIPELINE).goes_out(generation, seq)
+        require(goes_out, f"batch {seq} of generation {generation} was sent, and is withheld")
+
     # the quiet end
 
     def _end(self) -> None:
@@ -214,6 +229,9 @@ class Generations:
             stage = self.pipelines[1].stage_of(sink).name
             sent = [(span, self._batches(span, stage)) for span in spans]
             self._check_net(sent, stage)
+            if sink.name == SINK_NAME:
+                check_received(self.places.receiver, [batch for _, batches in sent for batch in batches])
+                continue
             if sink.messages is not None:
                 batches = [list(map(as_record, batch)) for _, batches in sent for batch in batches]
                 check_topic(self.places, sink.messages.target, batches)
@@ -222,7 +240,7 @@ class Generations:
                 own = [batch for span, batches in sent if span.generation == generation for batch in batches]
                 rows = self.places.shelf.table(shard_name(Stream(PIPELINE, generation), sink.name)).rows
                 expected = [row for batch in own for row in batch]
-                require(rows == expected, f"{sink.name} of {generation}: {_difference(rows, expected)}")
+                require(rows == expected, f"{sink.name} of {generation}: {difference(rows, expected)}")
         counts = Counter({f"spans: {len(spans)}": 1, "net promotions": sum(span.is_net for span in spans)})
         counts["went back"] = len([span for span in spans[1:] if span.generation == 1])
         counts["published"] = sum(len(log.entries) for log in self.places.broker.topics["output"])

@@ -33,6 +33,7 @@ from tidegate.ledger import (
     QualityResult,
     Resolution,
     Run,
+    SinkProgress,
     Snapshot,
     Stream,
     StreamStatus,
@@ -83,6 +84,7 @@ class Tables:
     sinks: dict[str, str] = field(default_factory=dict)
     metrics: dict[tuple[int, str, str], float] = field(default_factory=dict)
     sink_heads: dict[str, int] = field(default_factory=dict)
+    sink_progress: dict[str, SinkProgress] = field(default_factory=dict)
     resolutions: dict[int, Resolution] = field(default_factory=dict)
     quality: dict[tuple[int, int, int, int], QualityResult] = field(default_factory=dict)
     expired: Expired = field(default_factory=Expired)
@@ -356,6 +358,9 @@ class SimReader:
 
     def last_published(self, stream: Stream, sink: str) -> int:
         return self._read("last_published", lambda: self._store.streams[stream].sink_heads.get(sink, 0))
+
+    def sink_progress(self, stream: Stream, sink: str) -> SinkProgress | None:
+        return self._read("sink_progress", lambda: self._store.streams[stream].sink_progress.get(sink))
 
     def removable_batches(self, stream: Stream, before: int) -> int:
         return self._read("removable_batches", lambda: len(self._removable(stream, before)[0]))
@@ -690,6 +695,12 @@ class SimLeased(SimReader):
             return seq if tables.plans.pop(seq, None) else None
 
         return self._fenced("drop_plan", act)
+
+    def set_sink_progress(self, sink: str, progress: SinkProgress) -> None:
+        def act(tables: Tables) -> None:
+            tables.sink_progress[sink] = progress
+
+        self._fenced("set_sink_progress", act, sink, progress)
 
     def accept_gap(self, skipped: Sequence[OffsetRange]) -> None:
         def act(tables: Tables) -> None:

@@ -20,9 +20,9 @@ from zlib import crc32
 from tests.simulator.airflow import no_session
 from tests.simulator.app import Places
 from tests.simulator.broker import Record
-from tests.simulator.checks import _difference, as_record, by_key, require
+from tests.simulator.checks import as_record, by_key, require
 from tests.simulator.compute import Lake
-from tests.simulator.emissions import Emission
+from tests.simulator.emissions import Emission, difference
 from tests.simulator.generations import PIPELINE, Generations
 from tests.simulator.ledger import Store
 from tests.simulator.simulate import HORIZON_SECONDS, Result, run_scenario
@@ -66,6 +66,9 @@ class History:
 
 class Ledgers(Generations):
     """Two generations, and what is done to their ledger: all of it drawn from the seed."""
+
+    has_endpoints = False
+    """An endpoint cannot tell what another ledger has sent: its progress is in the ledger alone."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -236,9 +239,9 @@ class Ledgers(Generations):
                 rows = self.places.shelf.table(shard_name(Stream(PIPELINE, generation), sink.name)).rows
                 expected = [history.expected(stage, (generation,)) for history in (*own, *other_histories)]
                 is_one = any(rows == rows_expected[: len(rows)] for rows_expected in expected)
-                require(is_one, f"{sink.name} of {generation}: {_difference(rows, expected[-1])}")
+                require(is_one, f"{sink.name} of {generation}: {difference(rows, expected[-1])}")
                 whole = now.expected(stage, (generation,))
-                require(bool(halted) or rows == whole, f"{sink.name}: {_difference(rows, whole)}")
+                require(bool(halted) or rows == whole, f"{sink.name}: {difference(rows, whole)}")
         return Counter({"publication fenced": self.places.broker.fenced})
 
     def _check_beginning(self, topic: str, histories: list[list[list[Emission]]], may_be_short: bool) -> None:

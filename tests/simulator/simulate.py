@@ -15,6 +15,7 @@ from tests.simulator.app import Places, enter, simulated
 from tests.simulator.broker import Record
 from tests.simulator.checks import Watch, check_end
 from tests.simulator.emissions import INPUT, MORE
+from tests.simulator.receivers import with_endpoint
 from tests.simulator.replays import ALL, SOME, request
 from tests.simulator.world import Event, Violation, World
 from tidegate.batch import Trigger
@@ -109,11 +110,13 @@ class Scenario:
         letters = random.Random(f"dead letters {world.seed}")  # likewise
         if self._has_bad_records and letters.random() < 0.6:
             text += _DEAD_LETTERS
+        text = with_endpoint(text, world.seed)
         self.pipeline: Pipeline = grammar.parsed(text, "simulated.yaml")
         self.watch = Watch(self.places)
         self.places.store.watch = self.watch
         self.places.broker.watch = self.watch.published
         self.places.shelf.watch = self.watch.appended
+        self.places.receiver.watch = self.watch.appended
         self.places.gate = self._gate
         self._is_backfilled = self.dice.random() < 0.2
         in_order = self._is_backfilled and self.dice.random() < 0.7

@@ -25,6 +25,7 @@ from tidegate.ledger import (
     QualityResult,
     Resolution,
     Run,
+    SinkProgress,
     Snapshot,
     Stream,
 )
@@ -51,6 +52,7 @@ class Both:
     attempted: set[tuple[int, int]] = field(default_factory=set)
     leases_beside: list[tuple[Any, Any]] = field(default_factory=list)
     resolving: random.Random = field(default_factory=lambda: random.Random(1))
+    sending: random.Random = field(default_factory=lambda: random.Random(2))
 
     @property
     def beside(self) -> Stream:
@@ -83,6 +85,8 @@ class Both:
             self.same(lambda lease: lease.add_resolution(discarded), leases=self.leases[-1])
         if self.leases and self.resolving.random() < 0.05:
             self._add_quality()
+        if self.leases and self.sending.random() < 0.05:
+            self._send()
 
     def _acquire(self) -> None:
         holder = self.dice.choice(HOLDERS)
@@ -185,6 +189,14 @@ class Both:
         self.same(lambda lease: lease.add_quality(seq, [noted]), leases=self.leases[-1])
         self.same(lambda ledger: ledger.quality(self.stream, seq))
 
+    def _send(self) -> None:
+        """A request to an endpoint is acknowledged, by a process whose lease may be over."""
+        dice, seq = self.sending, self.sim.head(self.stream).seq
+        progress = SinkProgress(seq, f"a{seq}", dice.randint(1, 3), dice.randint(1, 9), done=seq % 2 == 1)
+        lease = dice.choice(self.leases[-2:])
+        self.same(lambda lease: lease.set_sink_progress("sink0", progress), leases=lease)
+        self.same(lambda ledger: ledger.sink_progress(self.stream, "sink0"))
+
     def _resolution(self, seq: int | None) -> Resolution:
         number = max((made.number for made in self.sim.resolutions(self.stream)), default=0) + 1
         by = ("ada", f"why {number}")
@@ -244,6 +256,7 @@ def reads_of_stream(stream: Stream) -> list[Callable[[Any], Any]]:
         lambda ledger: stream in ledger.streams(),
         lambda ledger: [(made, made.manifest) for made in ledger.resolutions(stream)],
         lambda ledger: ledger.newest_publication(stream),
+        lambda ledger: ledger.sink_progress(stream, "sink0"),
         lambda ledger: (ledger.charge(stream.pipeline), ledger.is_dropped(stream), ledger.origin(stream)),
     ]
 
@@ -357,9 +370,6 @@ FOR_PAGES_AND_EVENTS = {
 }
 """Questions of pages and of maintenance: no step of a batch asks them."""
 
-OF_ENDPOINTS = {"sink_progress", "set_sink_progress"}
-"""The progress of HTTP sinks: no simulated sink is one. See `tests/sinks/http`."""
-
 OF_RECOVERY = {
     *("add_recovery", "end_recovery", "recoveries", "add_promotions", "dropped_streams"),
     *("decide", "send_again", "end_sending_again", "give_up_publication", "forget"),
@@ -380,7 +390,6 @@ def test_both_have_the_same_methods() -> None:
             - {"open", "open_for_reading"}
             - FOR_PAGES_AND_EVENTS
             - OF_RECOVERY
-            - OF_ENDPOINTS
             - OF_ERASURE
         )
         assert public <= {*dir(sim), "lease", "stream"}

@@ -14,6 +14,7 @@ import pytest
 from tests.sampling import sampled
 from tests.simulator import (
     planted_cover,
+    planted_endpoints,
     planted_publisher,
     planted_replays,
     planted_shards,
@@ -47,6 +48,10 @@ PER_TEN_THOUSAND = {
     "retention passed the head": 100,
     "gaps accepted": 100,
     "append fenced": 5,
+    "requests repeated": 200,
+    "requests refused": 80,
+    "endpoint down": 30,
+    "used requests without an answer": 200,
     "progress compacted": 150,
     "batches removed": 100,
     "cleared after its batch was removed": 20,
@@ -85,6 +90,7 @@ SELDOM_SEEN = (
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 assert planted_cover
+assert planted_endpoints
 assert planted_publisher
 assert planted_replays
 assert planted_shards

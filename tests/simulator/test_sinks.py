@@ -1,20 +1,24 @@
-"""The tables in memory are as the real ones: the same publications have the same results and errors."""
+"""The tables and the receiver in memory are as the real ones: the same publications have the same results."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pyarrow as pa
 
 from tests.attempts import FIRST, committed
 from tests.simulator import sinks
 from tests.simulator.compute import Batch
 from tests.simulator.emissions import Emission
+from tests.simulator.receivers import Receiver
 from tests.simulator.sinks import Shelf, SimSqlPublisher
 from tests.simulator.world import World
+from tests.sinks.http.receiver import Endpoint
 from tests.sinks.sql.sink import Sink, emission
 from tests.sinks.table.appending import append
 from tidegate.errors import TidegateError
@@ -66,3 +70,18 @@ def _keys(path: str) -> list[str]:
 
     keys: list[str] = DeltaTable(path).to_pyarrow_table()["key"].to_pylist()
     return sorted(keys)
+
+
+def test_receiver_of_the_page_uses_the_same_requests(tmp_path: Path) -> None:
+    dice, sim = random.Random(1), Receiver(World(1))
+    sim.world.quiet = True
+    deletion = {"key": "a", "value": None, "timestamp": 2}
+    bodies = [json.dumps([{"key": str(n), "value": n, "timestamp": 1}, deletion]) for n in range(9)]
+    with Endpoint(tmp_path).running() as real, httpx.Client(trust_env=False) as client:
+        for number in [dice.randrange(9) for _ in range(PUBLICATIONS // 2)]:
+            key, body = f"simulated/1/{number}/1/digest", bodies[number].encode()
+            answer = client.post(f"{real.url}/hooks", content=body, headers={"idempotency-key": key})
+            assert sim.answer(key, body).status_code == answer.status_code
+        used = [(key, json.loads(value)) for key, value in real.emissions()]
+    assert used == [(row.key, row.payload) for row in sim.used]
+    assert len(sim.bodies) == len({row.key for row in sim.used}) - 1

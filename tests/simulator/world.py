@@ -41,6 +41,8 @@ WEIGHTS = {
     "spark.write": 2.0,
     "sql.commit": 10.0,
     "table.append": 10.0,
+    "http.send": 10.0,
+    "ledger.set_sink_progress": 10.0,
 }
 """How much likelier than elsewhere it goes wrong where it matters."""
 
