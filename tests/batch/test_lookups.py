@@ -17,7 +17,7 @@ from tests.manifests import manifest_ref
 from tidegate.batch import compute_batch
 from tidegate.batch.lookups import check_lookup_tables, pinned_lookups, pinned_tables
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid
-from tidegate.ledger import Attempt, OffsetRange, Snapshot, Stream
+from tidegate.ledger import Attempt, LedgerReader, OffsetRange, Snapshot, Stream
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.lookups import DeltaVersion, StateVersion
 from tidegate.yaml.load import parse_pipeline
@@ -93,6 +93,22 @@ def test_newest_caught_up_of_three_generations_is_read(
     batch(committed, 2, 1, events=12)
     batch(committed, 3, 1, events=11)
     assert read_from(committed) == (2, 1)
+
+
+def test_generation_opened_while_pinning_is_not_read(
+    committed: Committed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch(committed, 1, 1, events=10)
+    listed, second = LedgerReader.streams, Stream("visitors", 2)
+
+    def streams(reader: LedgerReader) -> list[Stream]:
+        if second not in listed(reader):
+            committed.app.ledger.open_generation(second, in_charge=1)
+            batch(committed, 2, 1, events=10)
+        return listed(reader)
+
+    monkeypatch.setattr(LedgerReader, "streams", streams)
+    assert read_from(committed) == (1, 1)
 
 
 def test_generation_lacking_a_partition_is_behind(committed: Committed) -> None:

@@ -157,12 +157,12 @@ def _readable(ledger: LedgerReader, pipeline: str, oldest: int) -> list[Stream]:
     That is the one in charge, also if another one was pinned before. If nothing was ever promoted, it is
     those from `oldest` on.
     """
+    # Before the charge: a generation that was opened beside another one is not in charge.
+    streams = ledger.streams()
     in_charge = ledger.charge(pipeline).generation
     if in_charge is not None:
         return [Stream(pipeline, in_charge)]
-    return [
-        stream for stream in ledger.streams() if stream.pipeline == pipeline and stream.generation >= oldest
-    ]
+    return [stream for stream in streams if stream.pipeline == pipeline and stream.generation >= oldest]
 
 
 def _caught_up(heads: Sequence[Head], table: str) -> Head:

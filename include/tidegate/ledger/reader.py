@@ -113,7 +113,8 @@ class LedgerReader(LedgerDatabase):
         """Return which generation of a pipeline is in charge, and which ones were.
 
         Read the head first, then the charge. Only a promotion changes whether a committed batch is published,
-        and this order sees every promotion that happened before the head's commit.
+        and this order sees every promotion that happened before the head's commit. For the same reason, read
+        `streams` first: a generation that was opened is in the list only after its pipeline has a charge.
         """
         return charge_in(self._rows("charge", promotions_of(pipeline)))
 
