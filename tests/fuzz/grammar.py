@@ -27,8 +27,10 @@ _NOT_TWICE = ("window", "reduce", "key", "ttl", "unchanged", "on_error")
 """Fields of a stage that could not take a record again when a row that it looked up changes."""
 _MAPPINGS = ("select", "reduce", "within", "headers", "aliases")
 """Fields whose parts have names of the user."""
-_STAGES, _WITH_JOIN = (1, 1, 2, 2, 3, 4), (3, 3, 4, 5)
-"""How many stages a pipeline has: any, and one that probably has a join."""
+_STAGES, _WITH_JOIN, _WITH_RETRACTION = (1, 1, 2, 2, 3, 4), (3, 3, 4, 5), (2, 2, 3)
+"""How many stages a pipeline has: any, one that probably has a join, and one that probably retracts."""
+_RETRACTING = {"retract": 0.95, "key": 0.8, "reduce": 1.0, "emit": 1.0, "where": 0.2}
+"""How often a stage that probably retracts has a field; others are rare."""
 _DROPPED = {"stages.*.join": 0.03, "stages.*.from": 0.2, "sources": 0.1, "stages": 0.0}
 """How often a field with a mistake is dropped, and not drawn again, if that is not the same for all."""
 _ROUNDS = 50
@@ -36,9 +38,9 @@ _SCHEMA = file_schema("pipeline")
 
 
 class Drawing:
-    """One pipeline file in the making."""
+    """One pipeline file in the making. It probably has `feature`, if that is one of lookups or retraction."""
 
-    def __init__(self, dice: random.Random, folder: Path) -> None:
+    def __init__(self, dice: random.Random, folder: Path, feature: str | None = None) -> None:
         self.dice = dice
         self.schema = _SCHEMA
         self.texts = Texts(dice, folder)
@@ -46,6 +48,11 @@ class Drawing:
         self.has_several = dice.random() < 0.45
         self.has_join = dice.random() < (0.6 if self.has_several else 0.25)
         self.has_lookup = not self.has_several and dice.random() < 0.2
+        self.has_retraction = feature == "retractions"
+        if feature in ("lookups", "lookups that emit"):
+            self.has_several, self.has_lookup = feature == "lookups" and self.has_several, True
+        if self.has_retraction:
+            self.has_several = self.has_join = False
 
     def file(self) -> dict[str, Any]:
         """Return a pipeline as it would be written, which may have mistakes."""
@@ -111,7 +118,8 @@ class Drawing:
             count = self.dice.choice((1, 1, 1, 2, 2, 3))
             if path == "stages":
                 self.texts.stages.clear()
-                count = self.dice.choice(_WITH_JOIN if self.has_join else _STAGES)
+                stages = _WITH_RETRACTION if self.has_retraction else _STAGES
+                count = self.dice.choice(_WITH_JOIN if self.has_join else stages)
             drawn = [self._value(choice["items"], f"{path}.*") for _ in range(count)]
             return [*dict.fromkeys(drawn)] if path == "stages.*.from" else drawn
         if kind == "boolean":
@@ -125,9 +133,10 @@ class Drawing:
     def _sensible(self, choices: list[Mapping[str, Any]], path: str) -> list[Mapping[str, Any]]:
         """Return those of the choices that a mistake would not end with in most cases."""
         stage = self.texts.stage
-        if path == "stages.*.emit" and self.texts.reacts and not stage.reads and self.dice.random() < 0.9:
+        is_plain = self.has_retraction or (self.texts.reacts and not stage.reads)
+        if path == "stages.*.emit" and is_plain and self.dice.random() < 0.9:
             return [choice for choice in choices if _strategy(choice) in ("update", "change")]
-        if path == "stages.*.reduce" and stage.reads and self.dice.random() < 0.3:
+        if path == "stages.*.reduce" and stage.reads and (self.has_retraction or self.dice.random() < 0.3):
             return [choice for choice in choices if choice.get("type") == "object"]
         return choices
 
@@ -179,6 +188,8 @@ class Drawing:
             return float(self.has_lookup)
         if path == "lookup.*.on_change":
             return 0.7
+        if self.has_retraction and path.startswith("stages.*.") and path.count(".") == 2 and stage.reads:
+            return _RETRACTING.get(path.removeprefix("stages.*."), 0.03)
         if path == "stages.*.expected":
             return 0.8 if stage.emits == "quiet" and not stage.reads else 0.02
         if path == "stages.*.retract":
@@ -208,12 +219,15 @@ def _strategy(choice: Mapping[str, Any]) -> str | None:
     return name
 
 
-def drawn_pipeline(dice: random.Random, folder: Path) -> tuple[Pipeline, str] | None:
+def drawn_pipeline(
+    dice: random.Random, folder: Path, feature: str | None = None
+) -> tuple[Pipeline, str] | None:
     """Return a pipeline that `validate` accepts, and its text, or None if the draw has no such pipeline.
 
-    What is refused is drawn again or dropped. Raises AssertionError if a mistake has no line or no fix.
+    It probably has `feature`. What is refused is drawn again or dropped. Raises AssertionError if a mistake
+    has no line or no fix.
     """
-    drawing = Drawing(dice, folder)
+    drawing = Drawing(dice, folder, feature)
     written = drawing.file()
     path = folder / "fuzzed.yaml"
     for _ in range(_ROUNDS):

@@ -54,18 +54,25 @@ class Batch:
 
 
 def differences(
-    spark: SparkSession, seed: int, folder: Path, tally: Counter[str] | None = None
+    spark: SparkSession,
+    seed: int,
+    folder: Path,
+    tally: Counter[str] | None = None,
+    feature: str | None = None,
 ) -> Iterator[str]:
     """Yield what is wrong with the pipeline of a seed: nothing if all ways to compute it agree.
 
-    `tally` counts the pipelines that were computed, and those that the naive model covers.
+    `tally` counts the pipelines that were computed, and those that the naive model covers. With `feature`,
+    only pipelines that have it are computed.
     """
     tally = Counter() if tally is None else tally
     dice = random.Random(seed)
-    drawn = drawn_pipeline(dice, folder)
+    drawn = drawn_pipeline(dice, folder, feature)
     if drawn is None or not is_computable(drawn[0]):
         return
     pipeline, text = drawn
+    if feature is not None and feature not in features(pipeline):
+        return
     tally["computed"] += 1
     records = RecordDrawing(dice, pipeline, folder)
     inputs = records.inputs()
