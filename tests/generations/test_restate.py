@@ -10,9 +10,11 @@ from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
+from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.generations.two_generations import Beside
 from tests.world import NOW_MS, World, key_of
+from tidegate.app import App
 from tidegate.batch import RepeatedBatch, Trigger, run_batch
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
@@ -73,6 +75,37 @@ def test_only_difference_of_spoiled_batch_is_sent(world: World) -> None:
     world.stock(4, product=3)
     run_batch(world.app, load_pipeline(path), Trigger("later", NOW_MS + 300_000), world.open_session)
     assert world.published()[NONE] == [False, True]
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_restated_batch_corrects_an_iceberg_table(world: World, tmp_path: Path, mode: str) -> None:
+    properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+    environment = world.environment | {"TIDEGATE_ICEBERG": json.dumps(properties)}
+    world.app = App.from_environment(environment)
+    to_kafka = f"{{kind: kafka, topic: {world.sink}, with_key: true}}"
+    sink = {to_kafka: f"{{kind: iceberg, table: shop.stock, mode: {mode}}}"}
+
+    def rows() -> list[tuple[int, str, bool]]:
+        table = SqlCatalog("default", **properties).load_table("shop.stock").scan().to_arrow()
+        return sorted((row["seq"], row["key"], row["isAvailable"]) for row in table.to_pylist())
+
+    for number, (quantity, mistake) in enumerate([(10, {}), (7, {"quantity > 0": "quantity > 100"})], 1):
+        world.write_pipeline(**mistake, **sink)
+        world.stock(quantity)
+        world.stock(0, product=2)
+        world.run(f"run-{number}", clock_ms=NOW_MS + number * 60_000)
+    world.write_pipeline(**sink)
+    spoiled = [(1, PLENTY, True), (1, FEW, False), (2, PLENTY, False)]
+    assert rows() == (spoiled if mode == "append" else spoiled[1:])
+    called = ["generation", "restate", "availability", "--from-batch", "2", "--to-batch", "2", "--yes"]
+    shown = CliRunner().invoke(cli, called, env=environment, catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert rows() == (spoiled if mode == "append" else spoiled[1:]), "what it decides is withheld"
+    promote(world.app, Stream("availability", 2), "promote", is_net=True)
+    corrected = [(1, FEW, False), (3, PLENTY, True)]
+    assert rows() == ([*spoiled, corrected[-1]] if mode == "append" else corrected)
 
 
 @pytest.fixture
