@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from pathlib import Path
@@ -177,6 +177,43 @@ def test_emission_that_is_too_large_halts_its_batch(tmp_path: Path, endpoint: En
     with pytest.raises(RecordTooLarge, match=r"http: has 2\d+ bytes; a request has room for 997"):
         validate_batch(committed.app, plan, "test")
     assert endpoint.arrivals == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_refused"),
+    [
+        ([("k" * 900, None)], False),
+        ([("k" * 2_000, None), ("1", 1)], True),  # a deletion has a key, too
+        ([("\x01" * 150, 1)], False),
+        ([("\x01" * 220, 1)], True),  # 1,320 bytes as JSON
+        ([("1", 1), ("é" * 150, 1)], False),
+        ([("1", 1), ("é" * 700, 1)], True),
+    ],
+)
+@pytest.mark.parametrize("form", ["json", "json_lines", "cloudevents"])
+def test_check_refuses_what_no_request_holds(
+    tmp_path: Path, endpoint: Endpoint, rows: list[tuple[str, int | None]], is_refused: bool, form: str
+) -> None:
+    room = 1_300 if form == "cloudevents" else 1_000  # for the attributes of an event
+    sink = f"  - {{kind: http, stage: first, format: {form}, max_bytes: {room}}}"
+    committed = Committed(tmp_path, sink, http=endpoint.url)
+    plan = committed.compute(1, {"first": rows, "second": []})
+    with pytest.raises(RecordTooLarge) if is_refused else nullcontext():
+        validate_batch(committed.app, plan, "test")
+
+
+def test_check_encodes_no_emission_that_fits(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.sinks.http.requests.request_parts", lambda *_: pytest.fail("encoded"))
+    plan = committed.compute(1, {"first": ROWS, "second": []})
+    validate_batch(committed.app, plan, "test")
+
+
+def test_plain_endpoint_loads_no_authorities(committed: Committed, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr("ssl.SSLContext.load_default_certs", lambda *_: loaded.append("default"))
+    monkeypatch.setattr("ssl.SSLContext.load_verify_locations", lambda *_, **__: loaded.append("file"))
+    publish_all(committed)
+    assert loaded == []
 
 
 def test_unreachable_endpoint_halts_before_the_decision(tmp_path: Path) -> None:

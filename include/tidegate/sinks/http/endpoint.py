@@ -84,7 +84,8 @@ class Endpoint:
         client = httpx.Client(
             headers=headers,
             auth=config.login,
-            verify=config.tls or True,
+            # Without TLS nobody needs to be trusted; True would load the authorities of the machine.
+            verify=config.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             timeout=config.timeout,
             proxy=config.proxy,
             follow_redirects=False,

@@ -9,6 +9,7 @@ the keys has each emission once, and those of a key in order.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 
 from tidegate.errors import RecordTooLarge, SinkAhead
 from tidegate.ledger import LeasedLedger, SinkProgress
@@ -16,7 +17,7 @@ from tidegate.model.connection import Connection
 from tidegate.sinks.http.config import HttpConfig
 from tidegate.sinks.http.endpoint import Endpoint
 from tidegate.sinks.http.model import HttpSink
-from tidegate.sinks.http.requests import emission_requests, form_of, request_parts
+from tidegate.sinks.http.requests import emission_requests, form_of, largest_part
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import Dataset, OpenSink
 
@@ -29,11 +30,11 @@ class OpenEndpoint(OpenSink[HttpSink]):
     @property
     def dataset(self) -> Dataset:
         """The endpoint, without the path of its connection, which can be a secret."""
-        return Dataset(self._config().place, self.name.removeprefix("http:") or "/")
+        return Dataset(self._config.place, self.name.removeprefix("http:") or "/")
 
     def check_settings(self) -> None:
         """Check that the endpoint is set, and its certificates can be used. Raises SettingsInvalid."""
-        self._config()
+        _ = self._config
 
     def check_target(self) -> None:
         """Check that the endpoint can be connected to. Sends no request."""
@@ -41,7 +42,7 @@ class OpenEndpoint(OpenSink[HttpSink]):
 
     def warnings(self) -> Iterable[str]:
         """Yield a sentence if a secret would go over the network unencrypted."""
-        config = self._config()
+        config = self._config
         if config.tls is None and (config.login or config.token or config.headers):
             yield (
                 f"The secrets in {config.variable} go to {config.place} without TLS: everyone on the way can "
@@ -52,7 +53,7 @@ class OpenEndpoint(OpenSink[HttpSink]):
         """Check that each emission fits into a request, and that the endpoint can be connected to."""
         form = form_of(self.declared)
         room = self.declared.max_bytes - len(form.before + form.between + form.behind)
-        largest = max((len(part.text) for part in request_parts(self.declared, outbox)), default=0)
+        largest = largest_part(self.declared, outbox, room)
         if largest > room:
             raise RecordTooLarge(
                 f"An emission for {self.name} has {largest} bytes; a request has room for {room}",
@@ -118,8 +119,9 @@ class OpenEndpoint(OpenSink[HttpSink]):
         return progress.records if progress.seq == seq else 0
 
     def _endpoint(self) -> Endpoint:
-        return Endpoint(self._config(), self.declared.path)
+        return Endpoint(self._config, self.declared.path)
 
+    @cached_property
     def _config(self) -> HttpConfig:
         name = self.declared.connection
         return HttpConfig.parse(self.context.settings.http(name), Connection("http", name).variable)
