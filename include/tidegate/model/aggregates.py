@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -27,6 +28,25 @@ _DISTINCT = Fault("`distinct` is not used here", "Use `count(distinct x)`, or `c
 _FILTER = "Write `sum(x) filter (where x > 0)`."
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _BY = "Write `min_by(price, at)`, which is the price with the least `at`."
+_OTHER_NAMES = {
+    "mean": "`avg(x)`",
+    **dict.fromkeys(("any_value", "first_value"), "`first(x)`"),
+    "last_value": "`last(x)`",
+    "every": "`bool_and(x)`",
+    **dict.fromkeys(("any", "some"), "`bool_or(x)`"),
+    "count_if": "`count(*) filter (where x)`",
+    **dict.fromkeys(("array_agg", "list"), "`collect_list(x)`"),
+    "arg_min": "`min_by(x, y)`",
+    "arg_max": "`max_by(x, y)`",
+    **dict.fromkeys(
+        ("approx_percentile", "percentile_approx", "percentile_cont", "quantile", "quantile_cont"),
+        "`percentile(x, 0.95)`",
+    ),
+    **dict.fromkeys(("std", "stddev_samp"), "`stddev(x)`"),
+    "var_samp": "`variance(x)`",
+    **dict.fromkeys(("stddev_pop", "var_pop"), "`stddev(x)` or `variance(x)`, which are those of a sample"),
+}
+"""Aggregates of Spark and other databases that have another name here -> what to write."""
 
 _LISTS = ("collect_list", "collect_set", "top")
 _COUNTS = ("count", DISTINCT, "approx_count_distinct")
@@ -117,7 +137,8 @@ def _with_constant(
     rule = FUNCTIONS[function]
     assert rule.parameter is not None, "it has a constant"
     if not 2 <= len(parts) <= (3 if rule.chooses else 2):
-        return Call(function), [Fault(f"`{function}` has {len(parts)} arguments", rule.parameter.fix)]
+        what = f"`{function}` takes {'2 or 3' if rule.chooses else '2'} arguments, not {len(parts)}"
+        return Call(function), [Fault(what, rule.parameter.fix)]
     argument, constant, *by = parts
     number = _NUMBER.fullmatch(constant[1])
     value = None if number is None else float(constant[1]) if number[1] else int(constant[1])
@@ -163,14 +184,28 @@ def closing(words: list[lexis.Word]) -> int | None:
 
 
 def no_aggregate(words: list[lexis.Word]) -> Fault:
-    """Return the fault of a text without an aggregate."""
-    function = words[0].text.lower()
-    if function == DISTINCT:
-        return Fault(f"`{function}` is not an aggregate that can be used", "Write `count(distinct x)`.")
-    if len(words) > 1 and words[1].says("(") and function not in NAMES:
-        fix = did_you_mean(function, NAMES, _EXAMPLE)
-        return Fault(f"`{function}` is not an aggregate that can be used", fix)
+    """Return the fault of a text without an aggregate. It names the innermost call: functions that are no
+    aggregates may be around it.
+    """
+    if (fault := other_name(words)) is not None:
+        return fault
+    calls = [word.text.lower() for word, opening in pairwise(words) if opening.says("(")]
+    calls = [name for name in calls if name.strip("'\"`").isidentifier()]
+    if DISTINCT in calls:
+        return Fault(f"`{DISTINCT}` is not an aggregate that can be used", "Write `count(distinct x)`.")
+    if calls and calls[-1] not in NAMES:
+        fix = did_you_mean(calls[-1], NAMES, _EXAMPLE)
+        return Fault(f"`{calls[-1]}` is not an aggregate that can be used", fix)
     return Fault("it is not an aggregate", _EXAMPLE)
+
+
+def other_name(words: list[lexis.Word]) -> Fault | None:
+    """Return the fault of a call of an aggregate that has another name here; None without one."""
+    for word, opening in pairwise(words):
+        name = word.text.lower()
+        if name in _OTHER_NAMES and opening.says("("):
+            return Fault(f"`{name}` is not an aggregate that can be used", f"Write {_OTHER_NAMES[name]}.")
+    return None
 
 
 def _after(words: list[lexis.Word]) -> Fault:
@@ -198,7 +233,7 @@ def _argument_faults(
     if len(inside) > 1 and inside[0].says("distinct", "all"):
         return [_DISTINCT]
     if lexis.comma_in(inside) is not None:
-        return [Fault(f"`{function}` takes one expression", "Keep the first. Nulls are always ignored.")]
+        return [_too_many(function)]
     # An expression over one record, as in `select`: Spark computes it before the shuffle.
     if faults := check_expression(argument, columns):
         return faults
@@ -213,6 +248,15 @@ def _argument_faults(
     if takes == "single values" and group(type_) == "nested":
         return [Fault(f"`{function}` takes single values, not {type_ and type_.text}", "Give it one field.")]
     return []
+
+
+def _too_many(function: str) -> Fault:
+    if FUNCTIONS[function].chooses:
+        return Fault(f"`{function}` takes two expressions", _BY)
+    if function == DISTINCT:
+        fix = "Write `count(distinct struct(x, y))`."
+        return Fault("`count(distinct …)` takes one expression", fix)
+    return Fault(f"`{function}` takes one expression", "Keep the first. Nulls are always ignored.")
 
 
 def argument_type(aggregate: Aggregate, columns: ColumnTypes | None) -> Type | None:

@@ -21,7 +21,7 @@ from tidegate.expressions.typing import typed_expression
 from tidegate.kernel import Aggregate, Aggregates, Formula
 from tidegate.kernel.aggregates.python import PythonAggregate
 from tidegate.model import lexis
-from tidegate.model.aggregates import NAMES, closing, no_aggregate, parse_aggregate, result_type
+from tidegate.model.aggregates import NAMES, closing, no_aggregate, other_name, parse_aggregate, result_type
 from tidegate.model.condition import parse_expression
 from tidegate.model.mistakes import Fault
 from tidegate.model.names import quote
@@ -64,6 +64,10 @@ def parse_column(
     calls = [*_calls(words)]
     if faults or not (calls or _is_constant(words)):
         return ColumnText(), faults or [no_aggregate(words)]
+    within = {at for first, last in calls for at in range(first, last + 1)}
+    misnamed = other_name([word for at, word in enumerate(words) if at not in within])
+    if misnamed is not None:
+        return ColumnText(), [misnamed]
     aggregates, rest, done = [], "", 0
     for first, last in calls:
         call, mistakes = parse_aggregate(text[words[first].start : words[last].end], columns)
