@@ -74,6 +74,8 @@ def test_forms_that_go_together_are_accepted(timestamp: dict[str, Any]) -> None:
             "as `string`",
         ),
         ({"column": "at", "timezone": "Berlin"}, ".timezone", "'Berlin' is not a time zone", "Europe/Berlin"),
+        ({"column": "at", "timezone": "CEST"}, ".timezone", "'CEST' is not a time zone", "Write a name"),
+        ({"column": "at", "timezone": "utc"}, ".timezone", "'utc' is not a time zone", "Did you mean `UTC`?"),
         ({"column": "at", "zoneless": "reject"}, ".zoneless", "'reject' is not known", ""),
         (
             {"column": "at", "zoneless": "refuse", "timezone": "UTC"},

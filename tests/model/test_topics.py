@@ -47,6 +47,7 @@ def test_pattern_selects_topics_by_their_whole_names(pattern: str, topic: str, i
     ("pattern", "says"),
     [
         ("*", "no regular expression: nothing to repeat"),
+        ("", "an empty pattern matches no topic"),
         ("orders-(", "no regular expression"),
         (r"\p{L}+", "no regular expression"),
         ("(?P<region>eu|us)", "does not mean the same"),

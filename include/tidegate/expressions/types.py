@@ -248,7 +248,10 @@ def _require_number(operand: Typed, operator: str) -> None:
 def _division(left: Typed, right: Typed) -> Typed:
     kinds = {_kind(left), _kind(right)}
     if "decimal" in kinds and kinds <= {"decimal", *INTEGERS}:
-        fix = "Write `cast(x as double) / y`; two whole numbers give a double by themselves."
+        fix = (
+            "Write `cast(x as double) / y`; two whole numbers give a double by themselves. A constant such "
+            "as `100.0` is a decimal, and `1e2` a double."
+        )
         raise Unfitting("it divides decimals, whose result Spark rounds by their declared types", fix)
     if "double" in kinds:
         left, right = _as_double(left), _as_double(right)

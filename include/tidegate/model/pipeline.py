@@ -9,7 +9,7 @@ import hashlib
 import re
 from datetime import datetime, timezone, tzinfo
 from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from pydantic import (
     AfterValidator,
@@ -28,7 +28,7 @@ from tidegate.model import names
 from tidegate.model.airflow import AirflowSettings
 from tidegate.model.connection import Connection
 from tidegate.model.lookup import Lookup, check_readers
-from tidegate.model.mistakes import did_you_mean, mistake, shown
+from tidegate.model.mistakes import mistake, shown
 from tidegate.model.names import Duration
 from tidegate.model.quality import AnyCheck, Quality, QualityCheck
 from tidegate.model.quarantine_rules import DeadLetterTopic, LateRule, QuarantineRule
@@ -38,6 +38,7 @@ from tidegate.model.source import Source
 from tidegate.model.sources import Sources, check_name, note_names
 from tidegate.model.stage import Stage
 from tidegate.model.tables import Expected
+from tidegate.model.zones import suggested_zone
 from tidegate.sinks.model import SinkModel
 from tidegate.sinks.registry import Sink
 from tidegate.stage_names import late_name
@@ -54,10 +55,7 @@ def check_timezone(name: str) -> str:
     try:
         _zone(name)
     except (KeyError, ValueError, OSError):  # zoneinfo: unknown, not a valid name, or a folder of zones
-        otherwise = "Write a name such as `Europe/Berlin`, or `UTC`."
-        raise mistake(
-            f"{name!r} is not a time zone", did_you_mean(name, available_timezones(), otherwise)
-        ) from None
+        raise mistake(f"{name!r} is not a time zone", suggested_zone(name)) from None
     return name
 
 

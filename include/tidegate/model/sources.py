@@ -239,6 +239,8 @@ _FIX = "Write a regular expression for whole names, such as `orders-.*`."
 
 def _check_pattern(pattern: str) -> str:
     """Return a pattern that means the same in Java, so that consumers can subscribe to the same topics."""
+    if not pattern:
+        raise mistake("an empty pattern matches no topic", _FIX)
     # a class of characters is skipped as a whole only if no backslash escapes its end
     unescaped = re.sub(r"\\.", "", pattern)
     if (part := _ONLY_PYTHON.search(unescaped)) is not None:

@@ -54,10 +54,18 @@ def time_zone(name: str) -> TimeZone:
     return TimeZone(name, " ".join(rules))
 
 
+def suggested_zone(name: str) -> str:
+    """Return the fix for a name that is no time zone.
+
+    `CEST` is no misspelt `EST`: names without a place are not suggested, but for `UTC`.
+    """
+    places = [zone for zone in names() if "/" in zone or zone == "UTC"]
+    return did_you_mean(name, places, "Write a name such as `Europe/Berlin`, or `UTC`.")
+
+
 def _read_zone(written: Any) -> TimeZone:
     if not isinstance(written, str) or written not in names():
-        suggestion = did_you_mean(str(written), names(), "Write a name such as `Europe/Berlin`.")
-        raise mistake(f"{shown(written)} is not a time zone", suggestion)
+        raise mistake(f"{shown(written)} is not a time zone", suggested_zone(str(written)))
     return time_zone(written)
 
 
