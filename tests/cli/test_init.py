@@ -85,9 +85,18 @@ def test_validate_looks_at_the_defaults_too(tmp_path: Path) -> None:
     run(tmp_path, "init", "orders", *FLAGS)
     defaults = tmp_path / "pipelines" / "defaults.yaml"
     defaults.write_text("airflow: {retires: 1}\n")
-    for arguments in ((), (str(defaults),)):
+    for arguments in ((), (str(defaults),), (str(defaults.parent),)):
         result = run(tmp_path, "validate", *arguments)
         assert "defaults.yaml:1: airflow.retires" in str(result.exception)
+
+
+def test_validate_of_folder_checks_its_files(tmp_path: Path) -> None:
+    run(tmp_path, "init", "orders", *FLAGS)
+    (tmp_path / "pipelines").rename(tmp_path / "mine")
+    assert run(tmp_path, "validate", str(tmp_path / "mine")).output == "1 file checked, no mistakes.\n"
+    (tmp_path / "empty").mkdir()
+    empty = run(tmp_path, "validate", str(tmp_path / "empty"))
+    assert f"There are no pipelines in {tmp_path / 'empty'}" in str(empty.exception)
 
 
 def test_status_without_batches_writes_nothing(tmp_path: Path) -> None:

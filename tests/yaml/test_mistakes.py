@@ -255,6 +255,25 @@ def test_the_fix_names_what_was_meant(edit: Edit, fix: str) -> None:
     assert fix in [problem[3] for problem in problems(edited(edit))]
 
 
+@pytest.mark.parametrize(
+    ("form", "known"),
+    [
+        ("{on: interval, speed: 1}", "`on`, `clock`, `every`"),
+        ("{any: [{on: time_limit, after: 1h, speed: 1}]}", "`on`, `clock`, `after`"),
+    ],
+)
+def test_known_fields_go_with_the_form(form: str, known: str) -> None:
+    fixes = [fix for *_, fix in problems(edited(("\n      on: change\n      equal: exact", f" {form}")))]
+    assert any(fix.startswith(f"Known are {known}") for fix in fixes)
+
+
+def test_known_fields_of_a_sink_are_its_own() -> None:
+    kafka, sql = "kind: kafka\n    topic: availability", "kind: sql\n    table: x\n    url: y"
+    [fix] = [fix for _, field, _, fix in problems(edited((kafka, sql))) if field == "sinks.0.url"]
+    assert "`refused_row`" in fix
+    assert "`topic`" not in fix
+
+
 def test_columns_and_ignore_exclude_each_other() -> None:
     mistakes = problems(edited(("equal: exact", "columns: [seen]\n      ignore: [isAvailable]")))
     assert [(line, field) for line, field, *_ in mistakes] == [(24, "stages.0.emit.ignore")]

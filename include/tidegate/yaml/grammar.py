@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -202,6 +202,10 @@ for _part, _same in (("source.registry", "source.key_registry"), ("quality", "qu
     }
 EXAMPLES |= {path: EXAMPLES[single] for single, path in _of_sources(EXAMPLES).items()}
 
+def _options_by_name(declared: Mapping[str, type]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(option.written for option in options_of(part)) for name, part in declared.items()}
+
+
 _SOURCE_CHOICES = ("source.topics", "source.deduplicate", "source.timestamp")
 
 # Each callback can be a function or a notifier with fields of its own.
@@ -220,11 +224,14 @@ class Grammar:
         choices: Generic path of a part with several forms -> the fields that decide which form it is. A
             single field decides by its value; of several, the one that is written decides.
         free: Generic paths of mappings whose names the user chooses.
+        forms: Generic path of a part whose single field decides -> value of that field -> the fields that go
+            with it.
     """
 
     examples: Mapping[str, str]
     choices: Mapping[str, tuple[str, ...]]
     free: tuple[str, ...]
+    forms: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     def generic(self, route: Route) -> str:
         """Return the path of a route, with `*` for list positions and for names that the user chooses.
@@ -243,6 +250,15 @@ class Grammar:
         prefix = f"{parent}." if parent else ""
         names = (path.removeprefix(prefix) for path in self.examples if path.startswith(prefix))
         return list(dict.fromkeys(name for name in names if "." not in name and name != "*"))
+
+    def fields_beside(self, parent: str, mapping: Mapping[str, Any]) -> list[str]:
+        """Return the names of `fields` that go with the form that a mapping of the file has."""
+        fields = self.fields(parent)
+        for chooser in self.choices.get(parent, ()):
+            form = self.forms.get(parent, {}).get(str(mapping.get(chooser)))
+            if form is not None:
+                return [name for name in fields if name in (chooser, *form)]
+        return fields
 
     def misplaced(self, parent: str, name: str) -> str | None:
         """Return the fix for a field that belongs to a part of this one, or to a part around it; None for
@@ -294,6 +310,14 @@ PIPELINE = Grammar(
         *("stages.*.emit.equal.within", "stages.*.emit.any.*.equal.within", "airflow.spark.conf"),
         *(f"{path}.with" for path in _CALLBACKS),
     ),
+    forms={
+        "sinks.*": {
+            kind: tuple(part.alias or name for name, part in sink.model_fields.items())
+            for kind, sink in MODELS.items()
+        },
+        "stages.*.emit": _options_by_name(STRATEGIES),
+        "stages.*.emit.any.*": _options_by_name(TRIGGERS),
+    },
 )
 
 DEFAULTS = Grammar(
@@ -425,7 +449,8 @@ def _unknown(route: Route, data: Any, grammar: Grammar) -> tuple[str, str]:
         chooser = next((field for field in grammar.choices[parent] if field in mapping), name)
         return f"`{name}` does not go with `{chooser}: {mapping.get(chooser)}`", "Leave it out."
     place = f" in `{route[-2]}`" if len(route) > 1 and isinstance(route[-2], str) else ""
-    fix = did_you_mean(name, fields, f"Known are {listed(fields)}." if fields else "Leave it out.")
+    own = grammar.fields_beside(parent, _at(data, route[:-1]))
+    fix = did_you_mean(name, own, f"Known are {listed(own)}." if own else "Leave it out.")
     return f"unknown field `{name}`{place}", grammar.misplaced(parent, name) or fix
 
 

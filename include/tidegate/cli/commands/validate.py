@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,28 +17,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
 @as_json
-def validate(files: tuple[Path, ...], as_json: bool) -> None:
-    """Check pipeline files; without FILES, all of the pipelines folder."""
+def validate(paths: tuple[Path, ...], as_json: bool) -> None:
+    """Check pipeline files, or all in folders; without a PATH, those of the pipelines folder."""
     from tidegate.cli.references import missing_references, unset_connections
     from tidegate.settings import Settings
-    from tidegate.yaml.folder import DEFAULTS_FILE, HOW_TO_BEGIN
+    from tidegate.yaml.folder import HOW_TO_BEGIN
     from tidegate.yaml.load import load_pipelines
 
     settings = Settings.from_environment()
+    pipelines: dict[Path, Pipeline] = {}
+    problems: list[Problem] = []
+    checked = 0
+    for path in paths or (settings.pipelines,):
+        is_file = bool(paths) and not path.is_dir()
+        valid, mistakes, files = _checked_files(path) if is_file else _checked_folder(path)
+        pipelines |= valid
+        problems += mistakes
+        checked += files
+        if not files:
+            raise SettingsInvalid(f"There are no pipelines in {path}", HOW_TO_BEGIN)
     folder, errors = load_pipelines(settings.pipelines)
-    if files:
-        pipelines, problems = _load_files(files)
-        checked = len(files)
-    else:
-        pipelines = {settings.pipelines / f"{name}.yaml": pipeline for name, pipeline in folder.items()}
-        problems = [problem for error in errors for problem in error.problems]
-        if not folder and not errors:
-            raise SettingsInvalid(f"There are no pipelines in {settings.pipelines}", HOW_TO_BEGIN)
-        defaults = [file for file in [settings.pipelines / DEFAULTS_FILE] if file.is_file()]
-        problems += _load_files(defaults)[1]
-        checked = len(folder) + len(errors) + len(defaults)
     generations = _generations([*folder.values(), *pipelines.values()], errors)
     for file, pipeline in pipelines.items():
         problems += missing_references(pipeline, file, generations, settings)
@@ -54,8 +53,23 @@ def validate(files: tuple[Path, ...], as_json: bool) -> None:
         raise PipelineInvalid([] if as_json else problems)
 
 
-def _load_files(files: Iterable[Path]) -> tuple[dict[Path, Pipeline], list[Problem]]:
-    """Return the pipelines of files without mistakes, and the mistakes of the others and of defaults."""
+def _checked_folder(folder: Path) -> tuple[dict[Path, Pipeline], list[Problem], int]:
+    """Return the pipelines of a folder without mistakes, the mistakes of its files, and their number."""
+    from tidegate.yaml.folder import DEFAULTS_FILE
+    from tidegate.yaml.load import load_pipelines
+
+    pipelines, errors = load_pipelines(folder)
+    defaults = [folder / DEFAULTS_FILE] if (folder / DEFAULTS_FILE).is_file() else []
+    problems = [problem for error in errors for problem in error.problems]
+    return (
+        {folder / f"{name}.yaml": pipeline for name, pipeline in pipelines.items()},
+        [*problems, *_checked_files(*defaults)[1]],
+        len(pipelines) + len(errors) + len(defaults),
+    )
+
+
+def _checked_files(*files: Path) -> tuple[dict[Path, Pipeline], list[Problem], int]:
+    """Return the pipelines of files without mistakes, the mistakes of the others, and the number of files."""
     from tidegate.yaml.folder import DEFAULTS_FILE
     from tidegate.yaml.load import load_defaults, load_pipeline
 
@@ -69,7 +83,7 @@ def _load_files(files: Iterable[Path]) -> tuple[dict[Path, Pipeline], list[Probl
                 pipelines[file] = load_pipeline(file)
         except PipelineInvalid as error:
             problems += error.problems
-    return pipelines, problems
+    return pipelines, problems, len(files)
 
 
 def _generations(pipelines: list[Pipeline], errors: list[PipelineInvalid]) -> dict[str, list[Pipeline]]:
