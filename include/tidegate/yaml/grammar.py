@@ -202,6 +202,7 @@ for _part, _same in (("source.registry", "source.key_registry"), ("quality", "qu
     }
 EXAMPLES |= {path: EXAMPLES[single] for single, path in _of_sources(EXAMPLES).items()}
 
+
 def _options_by_name(declared: Mapping[str, type]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(option.written for option in options_of(part)) for name, part in declared.items()}
 
