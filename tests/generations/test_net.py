@@ -85,6 +85,14 @@ def test_net_promotion_and_rollback_change_iceberg_rows(tmp_path: Path) -> None:
     assert rows() == before
 
 
+def test_net_goes_to_sinks_with_and_without_key(tmp_path: Path) -> None:
+    beside = filled(tmp_path, "  - {kind: sql, table: seconds}\n  - {kind: sql, table: keys, with_key: true}")
+    beside.promote(beside.new, is_net=True)
+    rows = beside.old.query("SELECT stream, batch, key, m FROM keys ORDER BY key")
+    assert sent(beside) == [*NET, DELETED]
+    assert [row for row in rows if row[0] == "visitors/2"] == [*NET, DELETED]
+
+
 def test_where_nothing_differs_the_switch_is_all(tmp_path: Path) -> None:
     beside = Beside(tmp_path)
     for seq, rows in ((1, [("a", 1), ("b", 1)]), (2, [("a", 2)])):

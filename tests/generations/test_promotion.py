@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.batch.committed import Committed
 from tests.examples import share_of
-from tests.generations.two_generations import NEW, OLD, Beside
+from tests.generations.two_generations import NEW, OLD, SINKS, Beside
 from tidegate import failpoints, inspect
 from tidegate.app import leased
 from tidegate.batch import publish
@@ -264,6 +265,14 @@ def test_there_must_be_one_to_stand_beside(tmp_path: Path) -> None:
     other.file.write_text(other.file.read_text().replace("pipeline: visitors", "pipeline: guests"))
     with pytest.raises(SettingsInvalid, match="No generation of guests was ever run"):
         open_generation(beside.old.app, other.pipeline)
+
+
+def test_generation_whose_first_plan_failed_is_passed_over(tmp_path: Path) -> None:
+    old = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
+    old.commit(1, {"first": [("a", 1)], "second": [("a", 1)]})
+    old.app.ledger.acquire(Stream("visitors", 2), "failed").release()
+    old.file.write_text(old.file.read_text().replace("source:", "generation: 3\nsource:", 1))
+    assert open_generation(old.app, old.pipeline) == 1
 
 
 def test_a_generation_is_made_once(beside: Beside) -> None:

@@ -173,6 +173,13 @@ def test_open_batch_without_a_file_is_behind() -> None:
     assert (derived.condition, derived.causes) == (ConditionKind.BEHIND, (undecided_without_file(STREAM, 4),))
 
 
+def test_retired_stream_forgets_its_failed_plan() -> None:
+    facts = replace(FACTS, has_file=False, failures=(failure("plan", "StartOverRefused"),))
+    assert condition(facts) is ConditionKind.RETIRED
+    assert condition(replace(facts, has_file=True)) is ConditionKind.HALTED
+    assert condition(replace(facts, failures=(failure("start", "LedgerMismatch"),))) is ConditionKind.FENCED
+
+
 def test_worst_condition_is_first_of_all_causes() -> None:
     facts = replace(
         with_clock(NOW_MS + 60 * MINUTE_MS),

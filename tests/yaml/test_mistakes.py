@@ -256,18 +256,18 @@ def test_the_fix_names_what_was_meant(edit: Edit, fix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "known"),
+    ("form", "fields"),
     [
         ("{on: interval, speed: 1}", "`on`, `clock`, `every`"),
         ("{any: [{on: time_limit, after: 1h, speed: 1}]}", "`on`, `clock`, `after`"),
     ],
 )
-def test_known_fields_go_with_the_form(form: str, known: str) -> None:
+def test_listed_fields_go_with_the_form(form: str, expected: str) -> None:
     fixes = [fix for *_, fix in problems(edited(("\n      on: change\n      equal: exact", f" {form}")))]
-    assert any(fix.startswith(f"Known are {known}") for fix in fixes)
+    assert any(fix.startswith(f"Known are {expected}") for fix in fixes)
 
 
-def test_known_fields_of_a_sink_are_its_own() -> None:
+def test_listed_fields_of_a_sink_are_its_own() -> None:
     kafka, sql = "kind: kafka\n    topic: availability", "kind: sql\n    table: x\n    url: y"
     [fix] = [fix for _, field, _, fix in problems(edited((kafka, sql))) if field == "sinks.0.url"]
     assert "`refused_row`" in fix

@@ -109,8 +109,8 @@ def require_start_over(app: App, pipeline: Pipeline, head: Head, plan: Plan) -> 
         + "; ".join(map(str, repetitions)),
         "To send all of that again: `start_over: true` in the pipeline file, or once `tidegate run "
         f"{name} --from-start`, or `from_start` in the form that triggers its DAG. To change the pipeline "
-        "without that: undo the edit of its name or generation, and make a generation beside this one: "
-        "tidegate generation new.",
+        "without that: undo the edit of its name or generation, and make a generation beside the one that "
+        f"has sent it: tidegate generation new {repetitions[0].sender.pipeline}.",
     )
 
 

@@ -77,12 +77,11 @@ def _in_charge(app: App, stream: Stream) -> int:
     """Return the generation beside which a new one is to stand. Raises SettingsInvalid if there is none, or
     several.
     """
-    siblings = [
-        other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
-    ]
     charge = app.ledger.charge(stream.pipeline)
     if charge.generation is not None:
         return charge.generation
+    generations = [other for other in app.ledger.streams() if other.pipeline == stream.pipeline]
+    siblings = [other for other in generations if other != stream and _has_begun(app, other)]
     if not siblings:
         raise SettingsInvalid(
             f"No generation of {stream.pipeline} was ever run, so there is none to stand beside",
@@ -98,6 +97,11 @@ def _in_charge(app: App, stream: Stream) -> int:
             "Let the older one publish what it has decided, and remove its pipeline file.",
         )
     return newest.generation
+
+
+def _has_begun(app: App, stream: Stream) -> bool:
+    # the ledger also has a generation whose first plan failed, so that its condition can be shown
+    return bool(app.ledger.head(stream).seq) or app.ledger.open_plan(stream) is not None
 
 
 def _is_unpublished(app: App, stream: Stream) -> bool:

@@ -122,9 +122,11 @@ def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan:
     if net differences make no sense for the stage, Halted if they cannot be found; LakeDamaged,
     LakeUnavailable.
     """
-    sink, feeds = _consumed_by_all(app, charge, pipeline, stage, plan)
+    sinks = pipeline.sinks_of(stage)
+    feeds_by_sink = _consumed_by_all(app, charge, plan, stage, sinks)
+    feeds = feeds_by_sink[0]
     # Up to the batch before, since this one is not committed yet.
-    own = own_feeds(app, plan.stream, sink.name, plan.seq - 1)
+    own = own_feeds(app, plan.stream, sinks[0].name, plan.seq - 1)
     if stage.emits_facts:
         events = lacking_events(app, stage, feeds, own)
         _require_payloads(pipeline, stage, live(events))
@@ -138,7 +140,11 @@ def net_outbox(app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan:
         )
     entries = difference(old, new)
     # With another form of messages every entry has to be sent, not only the entries that differ.
-    is_written_otherwise = any(feed.with_key != sink.with_key for feed in feeds)
+    is_written_otherwise = any(
+        feed.with_key != sink.with_key
+        for sink, its_feeds in zip(sinks, feeds_by_sink, strict=True)
+        for feed in its_feeds
+    )
     to_send = live(new) if is_written_otherwise else _of_entries(new, [entries.added, entries.changed])
     _require_payloads(pipeline, stage, to_send)
     rows = pa.concat_tables([to_send.drop_columns([TEXT]), _deletions(old, entries.removed, new.schema)])
@@ -169,12 +175,12 @@ def _require_payloads(pipeline: Pipeline, stage: Stage, rows: pa.Table) -> None:
 
 
 def _consumed_by_all(
-    app: App, charge: Charge, pipeline: Pipeline, stage: Stage, plan: Plan
-) -> tuple[SinkModel, list[Feed]]:
-    """Return one of a stage's sinks, and the feeds that all of them have got. An outbox is for all of the
-    sinks, so they must have got the same.
+    app: App, charge: Charge, plan: Plan, stage: Stage, sinks: Sequence[SinkModel]
+) -> list[list[Feed]]:
+    """Return the feeds that each of a stage's sinks has got, which are equal: an outbox is for all of them.
+
+    Raises SettingsInvalid if they have not got the same.
     """
-    sinks = pipeline.sinks_of(stage)
     own = [sink.name for sink in sinks if sink.is_per_generation]
     if own:
         raise SettingsInvalid(
@@ -188,7 +194,7 @@ def _consumed_by_all(
             + ", ".join(sink.name for sink in sinks),
             "Promote without --net: each then gets the whole new stream.",
         )
-    return sinks[0], feeds[0]
+    return feeds
 
 
 def _of_entries(rows: pa.Table, entries: Sequence[pa.Table]) -> pa.Table:

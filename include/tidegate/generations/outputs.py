@@ -7,7 +7,7 @@ A generation's outboxes are folded batch by batch, so that memory is needed for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,15 +41,18 @@ _FOLDED_AT = 500_000
 
 @dataclass(frozen=True)
 class Feed:
-    """The emissions that a sink has of one generation: those of a stage in the batches `seqs`. `with_key`:
-    see sinks.
+    """The emissions that a sink has of one generation: those of a stage in the batches `seqs`.
 
-    `given_up` are the batches that the sink never got.
+    Two feeds are equal if they have the same emissions, whether or not they are written with the key.
+
+    Args:
+        with_key: whether values have the key's columns; see sinks.
+        given_up: the batches that the sink never got.
     """
 
     stream: Stream
     stage: str
-    with_key: bool
+    with_key: bool = field(compare=False)
     seqs: range
     given_up: frozenset[int] = frozenset()
 

@@ -216,6 +216,8 @@ def _is_past(failure: Failure, facts: StreamFacts, status: StreamStatus) -> bool
     seq = status.head.seq
     if failure.seq not in (seq, seq + 1):
         return True
+    if failure.step == "plan" and not facts.has_file and facts.open_plan is None:
+        return True  # nothing plans for it any more
     if failure.step == "publish":
         return not facts.unpublished
     if failure.step == "tables":
