@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from tests.erasure.canary import KEY, VALUE, Canary, traces_of
 from tidegate import failpoints, inspect
 from tidegate.app import App
+from tidegate.erasure import ErasedKeys, plan_erasure, requested_keys
 from tidegate.errors import Halted, KeyErased, TidegateError
 from tidegate.inspect.explain import explain
 from tidegate.maintenance import compact_state
@@ -58,6 +59,13 @@ def test_sinks_lose_an_erased_key(canary: Canary) -> None:
     assert sorted(DeltaTable(published).to_pyarrow_table()["key"].to_pylist()) == ["a", "a", "b"]
     canary.decide(5, [(KEY, 1)])
     assert ("canary-4711",) in canary.query("SELECT key FROM newest")
+
+
+def test_sinks_with_other_keys_are_named(canary: Canary) -> None:
+    [others] = plan_erasure(canary.app, "visitors", ErasedKeys(("7",), ("store",)))
+    assert others.sinks["sql:newest"] == "sql:newest: nothing, since its rows are kept by other keys."
+    [own] = plan_erasure(canary.app, "visitors", requested_keys(canary.app, "visitors", None, [KEY]))
+    assert own.sinks["sql:newest"] == "sql:newest: all rows of the keys are deleted."
 
 
 def test_no_batch_is_planned_before_an_erasure_ends(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:

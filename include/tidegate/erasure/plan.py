@@ -112,6 +112,10 @@ def _planned(app: App, charge: Charge, stream: Stream, keys: ErasedKeys | None) 
     require_not_looked_up(app, stream)
     pipeline, rows = newest_pipeline(app, stream), survey(app, stream, keys)
     sinks = {sink.name: sink.erasure_effect() for sink in app.sinks(stream, pipeline)}
+    for sink in pipeline.sinks:
+        place = "outbox", pipeline.stage_of(sink).name
+        if place in rows.unmatched and not rows.rows[place]:
+            sinks[sink.name] = f"{sink.name}: nothing, since its rows are kept by other keys."
     if charge.withholds(stream.generation):
         sinks = {name: f"{name}: nothing, since {stream} sends nothing now." for name in sinks}
     remarks = tuple(_remarks(app, charge, stream, pipeline, rows))
