@@ -139,7 +139,7 @@ def _outbox(home: Path, records: int) -> Outbox:
         assert writer.file is not None, "an outbox has rows"
         files.append(writer.file)
     plan = Plan(Stream("published", 1), 1, "benchmark", 0, 0, (), {}, pipeline.text, pipeline.hash)
-    return Outbox(plan, stage, "measured", records, store, tuple(files))
+    return Outbox(plan, stage, "measured", store, tuple(files))
 
 
 def _pipeline() -> Pipeline:

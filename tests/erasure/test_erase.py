@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.erasure.canary import KEY, VALUE, Canary, traces_of
+from tests.recovery.commands import recover
 from tidegate import failpoints, inspect
 from tidegate.app import App
 from tidegate.erasure import ErasedKeys, plan_erasure, requested_keys
@@ -61,9 +62,20 @@ def test_sinks_lose_an_erased_key(canary: Canary) -> None:
     assert ("canary-4711",) in canary.query("SELECT key FROM newest")
 
 
+def test_lost_table_comes_again_without_erased_keys(canary: Canary) -> None:
+    canary.erase()
+    canary.decide(5, [(KEY, 1)])
+    canary.erase()  # now all that batch 5 had is erased
+    canary.decide(7, [("b", 3)])
+    canary.query("DROP TABLE newest")
+    result = recover(canary.environment, "visitors", "--choose", "restore-progress", "--yes")
+    assert "sql:newest: it has batches up to 0; sent again: 1, 2, 3, 7." in result.output, result.exception
+    assert sorted(canary.query("SELECT key, m FROM newest")) == [("a", 3), ("b", 3)]
+
+
 def test_sinks_with_other_keys_are_named(canary: Canary) -> None:
-    [others] = plan_erasure(canary.app, "visitors", ErasedKeys(("7",), ("store",)))
-    assert others.sinks["sql:newest"] == "sql:newest: nothing, since its rows are kept by other keys."
+    [apart] = plan_erasure(canary.app, "visitors", ErasedKeys(("7",), ("store",)))
+    assert apart.sinks["sql:newest"] == "sql:newest: nothing, since its rows are kept by other keys."
     [own] = plan_erasure(canary.app, "visitors", requested_keys(canary.app, "visitors", None, [KEY]))
     assert own.sinks["sql:newest"] == "sql:newest: all rows of the keys are deleted."
 

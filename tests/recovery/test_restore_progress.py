@@ -14,6 +14,8 @@ from tests.generations.two_generations import Beside
 from tests.recovery.commands import recover
 from tidegate.batch import check_progress
 from tidegate.errors import Halted, LedgerMismatch, ProgressLost, SettingsInvalid
+from tidegate.inspect import stream_condition
+from tidegate.ledger.stream_condition import ConditionKind
 
 FIRSTS = "SELECT key, n, batch FROM firsts ORDER BY batch, ordinal"
 SECONDS = "SELECT key, m, batch FROM seconds ORDER BY key"
@@ -64,6 +66,7 @@ def test_lost_progress_is_rewritten_without_duplicates(committed: Committed) -> 
     assert result.output.splitlines() == [
         "sql:firsts: it has batches up to 3; sent again: 4.",
         "sql:seconds: it has batches up to 2; nothing was missing.",
+        "visitors/1 is published up to batch 4.",
     ]
     assert rows(committed) == [[*before[0], ("4", 40, 4)], before[1]]  # type: ignore[misc]
     check_progress(committed.app, committed.stream)
@@ -76,8 +79,21 @@ def test_missing_table_is_refilled_alone(committed: Committed) -> None:
     assert result.output.splitlines() == [
         "sql:firsts: it has batches up to 0; sent again: 1, 3.",
         "sql:seconds: its progress is intact, and was left as it is.",
+        "visitors/1 is published up to batch 3.",
     ]
     assert rows(committed) == before
+
+
+def test_intact_sinks_get_the_batch_that_waited(committed: Committed) -> None:
+    committed.query("DROP TABLE firsts")
+    committed.commit(4, {"first": [("4", 40)], "second": [("1", 14)]})
+    with pytest.raises(ProgressLost):
+        committed.publish(4)
+    shown = restore(committed, acts=False)
+    assert "sql:seconds gets batch 4, which is not published yet." in shown.output
+    restore(committed)
+    assert committed.query(SECONDS) == [("1", 14, 4), ("2", 21, 1)]
+    assert stream_condition(committed.app, committed.stream).condition is ConditionKind.OK
 
 
 def test_consumed_rows_are_not_sent_again(committed: Committed) -> None:
@@ -124,7 +140,7 @@ def test_progress_after_a_deletion_is_stated_without_history(
     for attempt in Path(tmp_path).rglob("outbox*"):
         shutil.rmtree(attempt)  # nothing that was sent can be sent again
     result = restore(committed, "--progress", "sql:seconds=2")
-    assert result.output == "sql:seconds: it has batches up to 2; nothing was missing.\n"
+    assert result.output.splitlines()[0] == "sql:seconds: it has batches up to 2; nothing was missing."
     check_progress(committed.app, committed.stream)
 
 

@@ -309,6 +309,10 @@ class SimOutbox(Outbox):
     rows: list[Emission] = field(kw_only=True)
 
     @property
+    def emitted(self) -> int:
+        return len(self.rows)
+
+    @property
     def shards(self) -> int:
         """Every second attempt with several keys is large enough for shards."""
         return min(3, len(self._keys)) if self._keys and crc32(self.attempt.encode()) % 2 else 1
@@ -318,7 +322,7 @@ class SimOutbox(Outbox):
         shards: list[list[Emission]] = [[] for _ in range(number)]
         for row in self.rows:
             shards[self._keys.index(row.key) % number].append(row)
-        return [replace(self, rows=rows, emitted=len(rows)) for rows in shards]
+        return [replace(self, rows=rows) for rows in shards]
 
     @property
     def _keys(self) -> list[str]:
@@ -339,7 +343,7 @@ def outbox_of(world: World, lake: Lake, plan: Plan, stage: Any, attempt: Any) ->
     rows = lake.outbox.get((stage.name, attempt.name), [])
     if len(rows) < emitted:
         raise Violation(f"the outbox of {attempt.name} has {len(rows)} of {emitted} emissions")
-    return SimOutbox(plan, stage, attempt.name, emitted, Store(""), (), world=world, rows=rows)
+    return SimOutbox(plan, stage, attempt.name, Store(""), (), world=world, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -348,6 +352,10 @@ class SimQuarantine(Outbox):
 
     world: World = field(kw_only=True)
     rows: list[Unusable] = field(kw_only=True)
+
+    @property
+    def emitted(self) -> int:
+        return len(self.rows)
 
     def batches(self, columns: Sequence[str], skip: int = 0) -> Iterator[pa.RecordBatch]:
         rows = self.world.effect("outbox.read", lambda: self.rows[skip:])
@@ -364,4 +372,4 @@ def _quarantined(row: Unusable) -> dict[str, Any]:
 def quarantine_of(world: World, lake: Lake, plan: Plan, attempt: Any) -> SimQuarantine:
     """Return the quarantine in place of `App.quarantined`."""
     rows = lake.unusable.get(attempt.name, [])
-    return SimQuarantine(plan, None, attempt.name, len(rows), Store(""), (), world=world, rows=rows)
+    return SimQuarantine(plan, None, attempt.name, Store(""), (), world=world, rows=rows)

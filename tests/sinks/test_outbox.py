@@ -29,9 +29,8 @@ def outbox(folder: Path, *files: list[tuple[str, int]]) -> Outbox:
                 writer.write(batch)
         assert writer.file is not None
         written.append(writer.file)
-    emitted = sum(map(len, files))
     stage = committed.pipeline.stages[-1]
-    return Outbox(committed.compute(1, {}), stage, "first", emitted, store, tuple(written))
+    return Outbox(committed.compute(1, {}), stage, "first", store, tuple(written))
 
 
 def rows(stored_outbox: Outbox, skip: int = 0) -> list[tuple[str, int]]:

@@ -139,19 +139,18 @@ class App:
 
     def outbox(self, plan: Plan, stage: Stage, attempt: Attempt) -> Outbox:
         """Return the emissions of a stage in one attempt of a batch. Raises LakeDamaged, LakeUnavailable."""
-        emitted = outgoing(attempt.stage_counts(stage.name))
         # Most batches of a quiet stage emit nothing: that costs no read.
-        manifest = self.manifest(plan.stream, attempt.manifest) if emitted else None
+        has_emitted = outgoing(attempt.stage_counts(stage.name)) > 0
+        manifest = self.manifest(plan.stream, attempt.manifest) if has_emitted else None
         files = manifest.files_of("outbox", stage.name) if manifest is not None else ()
-        return Outbox(plan, stage, attempt.name, emitted, self.lake(plan.stream).store, files)
+        return Outbox(plan, stage, attempt.name, self.lake(plan.stream).store, files)
 
     def quarantined(self, plan: Plan, attempt: Attempt) -> Outbox:
         """Return the records that one attempt of a batch has put into quarantine. Raises LakeDamaged,
         LakeUnavailable.
         """
         files = self.manifest(plan.stream, attempt.manifest).files_of("quarantine")
-        rows = sum(file.rows for file in files)
-        return Outbox(plan, None, attempt.name, rows, self.lake(plan.stream).store, files)
+        return Outbox(plan, None, attempt.name, self.lake(plan.stream).store, files)
 
     def sinks(
         self, stream: Stream, pipeline: Pipeline, open_session: OpenSession | None = None

@@ -58,8 +58,9 @@ def require_compatible(planned: Plan | None, pipeline: Pipeline) -> None:
             f"The state of {planned.stream} after batch {planned.seq} does not fit the edited pipeline file: "
             + "; ".join(map(str, changes)),
             "Undo the edit; or make it in another generation, which computes what it changes: `tidegate "
-            f"generation new {planned.stream.pipeline} --from-batch {planned.seq}`; or raise `generation` in "
-            "the file: it starts with a state of its own. Nothing was planned.",
+            f"generation new {planned.stream.pipeline} --from-batch {planned.seq}`; or, to begin anew and "
+            "send all of it again, raise `generation` in the file, with `start_over: true`. Nothing was "
+            "planned.",
         )
     for sentence in notable_changes(before, pipeline):
         logger.warning("%s: %s", planned.stream, sentence)

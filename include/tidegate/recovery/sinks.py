@@ -4,7 +4,7 @@ write the progress again that it has lost (`restore-progress`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,10 +193,16 @@ def _send_again(situation: Situation, restarts: list[_Restart]) -> tuple[str, ..
             lease.send_again(name, restart.first, identity)
             done.append(f"{name} is published to from batch {restart.first} on.")
         done += _catch_up(situation)
-        publish_decided(situation.app, lease)
+        done.append(_publish_rest(situation, lease))
+    return tuple(done)
+
+
+def _publish_rest(situation: Situation, lease: LeasedLedger) -> str:
+    """Publish what is decided and not published yet: nothing prevents it any more."""
+    publish_decided(situation.app, lease)
     if situation.is_withheld:
-        return (*done, f"{stream} is withheld until it is promoted.")
-    return (*done, f"{stream} is published up to batch {situation.ledger.head(stream).seq}.")
+        return f"{situation.stream} is withheld until it is promoted."
+    return f"{situation.stream} is published up to batch {situation.ledger.head(situation.stream).seq}."
 
 
 class RestoreProgress:
@@ -228,6 +234,7 @@ class RestoreProgress:
         intact = [sink.name for sink in sinks if sink.name not in {lost_sink.name for lost_sink, _ in lost}]
         if intact:
             effects.append(f"The progress of {', '.join(intact)} is intact, and stays as it is.")
+            effects += _waiting(situation, intact)
         return Proposal(
             self.name,
             f"The record of how far {situation.stream} was published is lost in {names}.",
@@ -263,6 +270,14 @@ def _progress_effects(situation: Situation, sink: OpenSink[Any], progress: Progr
         yield f"{sink.name}: batches {numbers} are sent again, in order."
 
 
+def _waiting(situation: Situation, sinks: Collection[str]) -> Iterator[str]:
+    ledger = situation.ledger
+    for plan in lacking_batches(ledger, situation.stream):
+        for name in unpublished_sinks(ledger, plan):
+            if name in sinks:
+                yield f"{name} gets batch {plan.seq}, which is not published yet."
+
+
 def _restore(situation: Situation) -> Iterator[str]:
     with situation.leased() as lease, situation.app.clusters:
         for sink in _sinks(situation):
@@ -273,6 +288,7 @@ def _restore(situation: Situation) -> Iterator[str]:
             else:
                 sent = _sent(situation, lease, sink, progress)
                 yield f"{sink.name}: it has {progress}; {sent}."
+        yield _publish_rest(situation, lease)
 
 
 def _sent(situation: Situation, lease: LeasedLedger, sink: OpenSink[Any], progress: Progress) -> str:

@@ -46,7 +46,6 @@ class Outbox:
     Args:
         stage: The stage; None: these are not emissions, but what the batch put into quarantine.
         attempt: The name of the attempt that computed them.
-        emitted: The number of emissions.
         starts: The POSITION of each file's first emission; None: the files are all that the batch has.
 
     Methods that read raise LakeDamaged if a file is missing or changed, LakeUnavailable if the store does not
@@ -57,10 +56,14 @@ class Outbox:
     plan: Plan
     stage: Stage | None
     attempt: str
-    emitted: int
     store: Store
     files: tuple[DataFile, ...]
     starts: tuple[int, ...] | None = None
+
+    @property
+    def emitted(self) -> int:
+        """The number of emissions that sinks get, without those that were erased since."""
+        return sum(file.rows for file in self.files)
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
         """Return the types of those of `columns` that exist."""
@@ -85,10 +88,7 @@ class Outbox:
         Example: an outbox of the files 0, 1 and 2 in two shards is one of 0 and 2, and one of 1.
         """
         parts = [(self.files[shard::number], self._starts[shard::number]) for shard in range(number)]
-        return [
-            replace(self, emitted=sum(file.rows for file in files), files=files, starts=starts)
-            for files, starts in parts
-        ]
+        return [replace(self, files=files, starts=starts) for files, starts in parts]
 
     @property
     def _starts(self) -> tuple[int, ...]:

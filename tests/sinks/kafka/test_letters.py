@@ -33,7 +33,7 @@ def outbox_of(world: Quarantined, *files: list[dict[str, Any]]) -> Outbox:
     tables = [pa.Table.from_pylist(rows, QUARANTINE) for rows in files]
     written = [file for table in tables for file in world._files("letters", "quarantine", "", table)]
     store = world.app.lake(world.stream).store
-    return Outbox(world.planned(1), None, "letters", sum(map(len, files)), store, tuple(written))
+    return Outbox(world.planned(1), None, "letters", store, tuple(written))
 
 
 def sent(outbox: Outbox, bounds: TimestampBounds = ANY, skip: int = 0) -> list[Message]:
