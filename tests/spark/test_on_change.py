@@ -173,6 +173,36 @@ def in_sql(records: Sequence[tuple[Any, ...]], rates: Sequence[tuple[Any, ...]])
     """).fetchall()
 
 
+def test_case_joins_again_at_the_time_of_batches(spark: SparkSession, tmp_path: Path) -> None:
+    quiet = {"name": "quiet", "from": "prices", "emit": {"on": "quiet", "after": "10s"}}
+    stages = [{"name": "prices", "emit": {"on": "change"}}, quiet]
+    pipeline = parse_case_pipeline({**PIPELINE, "stages": stages, "sinks": []}, "case")
+
+    def record(offset: int, key: str, seconds: int, amount: int, currency: str) -> CaseRecord:
+        value = json.dumps({"amount": amount, "currency": currency}).encode()
+        return CaseRecord(key, value, seconds * 1_000, "in", offset=offset)
+
+    # the fourth record repeats the second: it advances the time of its partition, and not that of `quiet`
+    some = [record(0, "k", 1, 1, "usd"), record(1, "a", 90, 1, "gbp"), record(2, "k", 100, 2, "usd")]
+    before, after = [*some, record(3, "a", 3600, 1, "gbp")], [record(4, "a", 3603, 2, "gbp")]
+    stream = Stream(spark, pipeline, tmp_path)
+    stream.priced({"usd": 2, "gbp": None}, *before)
+    stream.priced({"usd": None, "gbp": 5}, *after)
+    rates = ({"currency": "usd", "rate": 2}, {"currency": "gbp", "rate": None})
+    change = LookupRows(RATES, ({"currency": "gbp", "rate": 5},))
+    (outcome,) = CaseRun(spark, pipeline, [*before, change, *after], {RATES: rates}).run_all()
+    assert outcome.error is None
+    expected = {
+        key: [(json.loads(row["text"]), row["timestamp"]) for row in emitted]
+        for key, emitted in stream.emissions().items()
+    }
+    actual = outcome.by_key()
+    assert {
+        key: [(emission.value, emission.timestamp) for emission in emitted] for key, emitted in actual.items()
+    } == expected
+    assert [value["rate"] for value, _ in expected["k"]] == [2, 2, None]
+
+
 def test_case_has_the_table_as_reason(spark: SparkSession) -> None:
     change = LookupRows(RATES, ({"currency": "usd", "rate": 3},))
     record = CaseRecord("a", json.dumps({"amount": 2, "currency": "usd"}).encode(), 1, "in")

@@ -122,8 +122,8 @@ class CaseRun(Computation):
         before = Before(changed_tables=changed)
         super().__init__(spark, PlannedBatch(plan, pipeline, lake, before), reading)
         self._changing = changed
-        # The step of a table's change -> the last records before it, and those of them that come again.
-        self._rejoined: dict[int, list[tuple[pa.Table, pa.Table]]] = {}
+        # The step of a table's change -> last records and times before it, and the records that come again.
+        self._rejoined: dict[int, list[tuple[pa.Table, Times, pa.Table]]] = {}
         self._tables = CaseTables(spark, tables or {}, self.input.tables)
         self._trace = trace
         self._stages = stages
@@ -189,14 +189,23 @@ class CaseRun(Computation):
             frame = joined(frame, lookup, self._tables.of_lookup(lookup, turn), self._pipeline)
         return frame
 
-    def _rejoined_rows(self, pass_: KernelPass, stage: StageRun, step: int, first: int) -> pa.Table:
+    def _rejoined_rows(
+        self, pass_: KernelPass, stage: StageRun, step: int, first: int, times: Times
+    ) -> pa.Table:
         """Return the last records whose looked-up row changes at a step, as rows of the pass that remembers
-        them. `first` is the turn of the run's first record.
+        them.
+
+        Args:
+            pass_: the pass.
+            stage: its state.
+            step: the number of the change among the inputs.
+            first: the turn of the run's first record.
+            times: the times of the topic-partitions before the change.
         """
         last = pa.Table.from_struct_array(pc.struct_field(stage.values, "frame")).drop_columns(["__turn"])
         # most runs have the same last records, and a call of Spark takes a while
-        for before, rows in self._rejoined.setdefault(step, []):
-            if before.equals(last):
+        for before, before_times, rows in self._rejoined.setdefault(step, []):
+            if before_times == times and before.equals(last):
                 return moved(rows, first)
         (source,) = pass_.sources
         records = self._input_frames(pass_)[0][source].where(F.lit(False))
@@ -204,10 +213,10 @@ class CaseRun(Computation):
             lookup.table: self._tables.of_lookup(lookup, step) for lookup in self._pipeline.reacting_lookups
         }
         changed = self._tables.changed_at(step)
-        again = rejoined(self._frame(last), records, self._pipeline, tables, changed, step, {})
+        again = rejoined(self._frame(last), records, self._pipeline, tables, changed, step, times)
         again = again.withColumn("__turn", F.lit(step).cast("long"))
         rows = self._rows([pass_], {source: again}, [])[0].toArrow()
-        self._rejoined[step].append((last, rows))
+        self._rejoined[step].append((last, times, rows))
         return moved(rows, first)
 
     def _expected_rows(self, pass_: KernelPass, expected: Expected, schema: pa.Schema, step: int) -> pa.Table:
@@ -346,7 +355,7 @@ class CaseRun(Computation):
                 batch = _within(records, span)
                 step = run.spans[len(emitted)][0] - first
                 if pass_.remembers_records and set(self._tables.changed_at(step)) & self._changing:
-                    again = self._rejoined_rows(pass_, stage, step, first)
+                    again = self._rejoined_rows(pass_, stage, step, first, times.now)
                     batch = _one_batch(pa.concat_tables([again.cast(records.schema), pa.table(batch)]))
                 is_fed = not any(at >= 0 for at in times.now.values()) or bool(
                     expected and expected.table in self._tables.changed_at(step)
