@@ -145,12 +145,16 @@ class CatalogConfig:
         except self.failures as error:
             if isinstance(error, self._refusals):
                 raise SinkRefused(
-                    f"The catalog in {self.variable} refuses the request: {self.message(error)}",
-                    "Correct its rights or the table, then run again: nothing of the batch is in it yet.",
+                    f"The catalog in {self.variable} ({self.place}) refuses the request: "
+                    f"{self.message(error)}",
+                    f"Correct the login in {self.variable}, its rights or the table, then run again: nothing "
+                    "of the batch is in it yet.",
                 ) from None
             raise SinkUnavailable(
-                f"The catalog in {self.variable}, or the store of its tables, fails: {self.message(error)}",
-                "Check that both run and take connections; then run again, nothing is lost or sent twice.",
+                f"The catalog in {self.variable} ({self.place}), or the store of its tables, fails: "
+                f"{self.message(error)}",
+                "Check their addresses, and that both run and take connections; then run again, nothing is "
+                "lost or sent twice.",
             ) from None
 
     @property

@@ -162,6 +162,15 @@ def test_certificate_of_a_stranger_is_refused(tmp_path: Path, authority: Authori
         assert endpoint.arrivals == []
 
 
+def test_port_without_tls_is_refused(tmp_path: Path, endpoint: Endpoint, pauses: list[float]) -> None:
+    del pauses
+    committed = Committed(tmp_path, SINK, http=endpoint.url.replace("http:", "https:"))
+    with pytest.raises(SettingsInvalid, match=r"cannot be reached by TLS.*that the port takes TLS"):
+        inspect.check_sinks(committed.app, committed.pipeline)
+    with pytest.raises(SinkUnavailable, match=r"does not answer \(.*(?i:wrong.version.number|record layer)"):
+        publish(committed)
+
+
 def test_environment_has_no_say(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     committed = Committed(tmp_path, SINK, http=endpoint.url)

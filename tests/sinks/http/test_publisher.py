@@ -147,6 +147,27 @@ def test_refusal_leaves_the_batch_decided(committed: Committed, endpoint: Endpoi
     assert len(endpoint.arrivals) == REQUESTS + 1
 
 
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        (401, "Correct the login"),
+        (403, "the right to post"),
+        (404, "Correct the URL in TIDEGATE_HTTP"),
+        (405, "let the receiver take POST"),
+        (413, "Raise the receiver's limit"),
+        (415, "take this content type"),
+        (422, "Correct TIDEGATE_HTTP or the receiver"),
+    ],
+)
+def test_refusal_says_what_to_correct(
+    committed: Committed, endpoint: Endpoint, status: int, remedy: str
+) -> None:
+    endpoint.script = [status]
+    with pytest.raises(SinkRefused, match=rf"status {status}: .*{remedy}") as refused:
+        publish_all(committed)
+    assert str(refused.value).count("--choose give-up") == 1
+
+
 @pytest.mark.parametrize("status", [302, 308])
 def test_no_redirect_is_followed(
     committed: Committed, endpoint: Endpoint, status: int, tmp_path: Path
@@ -219,7 +240,7 @@ def test_plain_endpoint_loads_no_authorities(committed: Committed, monkeypatch: 
 def test_unreachable_endpoint_halts_before_the_decision(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: http, stage: first}", http="http://127.0.0.1:1")
     plan = committed.compute(1, {"first": ROWS, "second": []})
-    with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:1 does not answer \(Connection refused\)"):
         validate_batch(committed.app, plan, "test")
     with pytest.raises(SinkUnavailable, match="does not answer"):
         inspect.check_sinks(committed.app, committed.pipeline)

@@ -226,6 +226,21 @@ def test_catalog_that_does_not_answer_is_transient(tmp_path: Path) -> None:
     assert "canary" not in str(raised.value)
 
 
+def test_missing_catalog_is_named(tmp_path: Path) -> None:
+    stream = Lakehouse(tmp_path, APPEND, f"sqlite:///{tmp_path}/missing/catalog.db")
+    message = r"TIDEGATE_ICEBERG \(sqlite:.*missing/catalog.db\).* unable to open.*Check their addresses"
+    with pytest.raises(SinkUnavailable, match=message):
+        sink_of(stream).check_target()
+
+
+def test_unusable_warehouse_is_named(tmp_path: Path) -> None:
+    (tmp_path / "warehouse").write_text("a file")
+    stream = Lakehouse(tmp_path)
+    stream.commit(1, {"first": [("a", 1)]})
+    with pytest.raises(SinkUnavailable, match=r"/warehouse/shop/visitors of the new.*Check the warehouse in"):
+        stream.publish(1)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

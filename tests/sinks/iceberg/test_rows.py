@@ -114,6 +114,25 @@ def test_column_of_another_type_is_refused_early(appending: Lakehouse) -> None:
         validate_batch(appending.app, plan, "test")
 
 
+def test_column_without_a_value_is_refused_early(appending: Lakehouse) -> None:
+    columns = [pa.field("key", pa.string(), nullable=False), pa.field("country", pa.string(), nullable=False)]
+    appending.catalog.create_namespace("shop")
+    appending.catalog.create_table("shop.visitors", pa.schema(columns))
+    plan = appending.compute(1, {"first": [("a", 1)]})
+    with pytest.raises(SinkRefused, match="needs a value in country, which is not emitted"):
+        validate_batch(appending.app, plan, "test")
+    with appending.table.update_schema() as update:
+        update.make_column_optional("country")
+    validate_batch(appending.app, plan, "test")
+    appending.lease = appending.app.ledger.acquire(appending.stream, "test")
+    attempt = appending.lease.attempt(appending.stream, 1)
+    assert attempt is not None
+    appending.lease.commit(plan, attempt)
+    appending.lease.release()
+    appending.publish(1)
+    assert appending.rows() == [("a", 1, 1)]
+
+
 def test_narrow_column_of_the_table_is_widened(appending: Lakehouse) -> None:
     appending.decide(1, ("a", 1))
     (sink,) = appending.app.sinks(appending.stream, appending.pipeline)

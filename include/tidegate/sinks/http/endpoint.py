@@ -41,6 +41,16 @@ LONGEST_PAUSE = 30.0
 """The longest pause, in seconds, that the process waits if an endpoint asks for it: it occupies a worker."""
 _AGAIN = frozenset({408, 425, 429})
 _SERVER_ERROR = 500
+_REMEDIES = {
+    300: "It is a redirect, and none is followed. Write the URL to which it leads into {variable}",
+    401: "Correct the login, the token or the header of {variable}",
+    403: "Give the login, the token or the header of {variable} the right to post there",
+    404: "Correct the URL in {variable}, behind which is the sink's `path`, or let the receiver listen there",
+    405: "Correct the URL in {variable}, behind which is the sink's `path`, or let the receiver take POST",
+    413: "Raise the receiver's limit (`max_bytes` and `batch_records` of the sink change later batches only)",
+    415: "Let the receiver take this content type (`format` of the sink changes later batches only)",
+}
+"""Status of a refusal, 300 for each redirect -> what a person does."""
 _READ_BYTES = 64 * 1024
 _SHOWN = 300
 
@@ -129,12 +139,10 @@ class Endpoint:
         try:
             with failpoint("http.send"):
                 return self._post(request)
-        except httpx.TransportError as error:
+        except (httpx.TransportError, ConnectionError) as error:
             if (refusal := _tls_reason(error)) is not None:
                 raise self._without_tls(refusal) from None
-            return Answer(0, type(error).__name__)
-        except ConnectionError as error:
-            return Answer(0, type(error).__name__)
+            return Answer(0, self._reason(error))
 
     def _post(self, request: EmissionRequest) -> Answer:
         """Send the request once, and read the answer to its end, or as far as it matters.
@@ -153,7 +161,7 @@ class Endpoint:
                 if monotonic() > ends:
                     return Answer(0, "the answer does not end")
             pause = _pause(response.headers.get("retry-after"))
-            return Answer(response.status_code, self._shown(body), pause)
+            return Answer(response.status_code, self._shown(body.decode(errors="replace")), pause)
 
     def reach(self) -> None:
         """Connect to the endpoint, or to its proxy, without sending a request.
@@ -168,22 +176,28 @@ class Endpoint:
         except ssl.SSLError as error:
             raise self._without_tls(_tls_text(error)) from None
         except OSError as error:
-            raise self._unavailable(Answer(0, type(error).__name__)) from None
+            raise self._unavailable(Answer(0, self._reason(error))) from None
 
-    def _shown(self, body: bytes) -> str:
-        """Return the beginning of a body as one line, without secrets that it repeats."""
-        text = self._config.redacted(body.decode(errors="replace"))
-        return " ".join("".join(char if char.isprintable() else " " for char in text).split())[:_SHOWN]
+    def _reason(self, error: Exception) -> str:
+        """Return why no answer came: `Connection refused`, `Name or service not known`."""
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return self._shown(text)
+
+    def _shown(self, text: str) -> str:
+        """Return the beginning of a text as one line, without secrets that it repeats."""
+        redacted = self._config.redacted(text)
+        return " ".join("".join(char if char.isprintable() else " " for char in redacted).split())[:_SHOWN]
 
     def _refused(self, request: EmissionRequest, answer: Answer) -> SinkRefused:
         text = f": {answer.text}" if answer.text else ""
-        redirect = "It is a redirect, and none is followed. " if 300 <= answer.status < 400 else ""
+        kind = 300 if 300 <= answer.status < 400 else answer.status
+        remedy = _REMEDIES.get(kind, "Correct {variable} or the receiver").format(
+            variable=self._config.variable
+        )
         return SinkRefused(
             f"The endpoint {self._config.place} refuses request {request.headers['idempotency-key']} with "
             f"status {answer.status}{text}",
-            f"{redirect}Correct {self._config.variable} or the receiver, and run again: the batch stays "
-            "decided, and goes on with this request. Or give up what is not sent: `tidegate recover`, "
-            "with --choose give-up.",
+            f"{remedy}, and run again: the batch stays decided, and goes on with this request.",
         )
 
     def _unavailable(self, answer: Answer) -> SinkUnavailable:
@@ -200,8 +214,8 @@ class Endpoint:
     def _without_tls(self, reason: str) -> TidegateError:
         return SettingsInvalid(
             f"The endpoint {self._config.place} cannot be reached by TLS: {reason}",
-            f"Check in {self._config.variable} that ssl.ca.location is who signed its certificate, and that "
-            "it takes the client's.",
+            f"Check in {self._config.variable} that the port takes TLS, that ssl.ca.location is who signed "
+            "its certificate, and that it takes the client's.",
         )
 
 

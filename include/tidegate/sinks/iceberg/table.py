@@ -18,7 +18,14 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, Transaction
 
-from tidegate.errors import Fenced, OutcomeUnknown, ProgressUnreadable, SinkRefused
+from tidegate.errors import (
+    Fenced,
+    LakeUnavailable,
+    OutcomeUnknown,
+    ProgressUnreadable,
+    SinkRefused,
+    SinkUnavailable,
+)
 from tidegate.failpoints import failpoint
 from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.iceberg.table import NOT_EVOLVED, CatalogTable, files_of, path_of
@@ -68,8 +75,16 @@ class SinkTable(CatalogTable):
         self._config = config
 
     def create_for(self, columns: pa.Schema) -> None:
-        """Create the namespace and the table, unless they exist."""
-        self.create(columns, self._config.location(self.identifier), {})
+        """Create the namespace and the table, unless they exist. Raises SinkUnavailable."""
+        location = self._config.location(self.identifier)
+        try:
+            self.create(columns, location, {})
+        except LakeUnavailable as error:  # it is named after the lake's files, which are not in a warehouse
+            raise SinkUnavailable(
+                f"The folder {location} of the new table {self.identifier} cannot be used: {error.__cause__}",
+                f"Check the warehouse in {self._config.variable}, rights and space; then run again, nothing "
+                "is lost.",
+            ) from error
 
     def mark(self) -> TableProgress:
         """Return the newest batch that the table has. Raises ProgressUnreadable."""
@@ -147,6 +162,14 @@ class SinkTable(CatalogTable):
 
     def _with_columns(self, columns: pa.Schema) -> Transaction:
         """Return a transaction that gives the table what it lacks of these columns. Raises SinkRefused."""
+        emitted = set(columns.names)
+        for column in self.existing.schema().fields:
+            if column.required and column.name not in emitted:
+                raise SinkRefused(
+                    f"The table {self.identifier} needs a value in {column.name}, which is not emitted",
+                    "Emit that column, let it be null (`ALTER COLUMN … DROP NOT NULL`), or name another "
+                    "table. Nothing was published.",
+                )
         try:
             return self.with_columns(columns)
         except NOT_EVOLVED as error:
