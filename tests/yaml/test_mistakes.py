@@ -256,7 +256,7 @@ def test_the_fix_names_what_was_meant(edit: Edit, fix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "fields"),
+    ("form", "expected"),
     [
         ("{on: interval, speed: 1}", "`on`, `clock`, `every`"),
         ("{any: [{on: time_limit, after: 1h, speed: 1}]}", "`on`, `clock`, `after`"),
