@@ -73,6 +73,14 @@ def test_lost_table_comes_again_without_erased_keys(canary: Canary) -> None:
     assert sorted(canary.query("SELECT key, m FROM newest")) == [("a", 3), ("b", 3)]
 
 
+def test_table_lost_right_after_an_erasure_goes_on(canary: Canary) -> None:
+    canary.erase()
+    canary.query("DROP TABLE newest")
+    recover(canary.environment, "visitors", "--choose", "restore-progress", "--yes")
+    canary.decide(5, [("b", 4)])
+    assert sorted(canary.query("SELECT key, m FROM newest")) == [("a", 3), ("b", 4)]
+
+
 def test_sinks_with_other_keys_are_named(canary: Canary) -> None:
     [apart] = plan_erasure(canary.app, "visitors", ErasedKeys(("7",), ("store",)))
     assert apart.sinks["sql:newest"] == "sql:newest: nothing, since its rows are kept by other keys."

@@ -394,6 +394,7 @@ class OpenSink(ABC, Generic[Declared]):
         """
         # `last` is what the sink must have at least: batches without emissions leave no trace in it.
         again, last = [], seqs.start - 1
+        erased = last
         for seq in seqs:
             missing = self.published(seq)
             if missing is not None:
@@ -402,6 +403,11 @@ class OpenSink(ABC, Generic[Declared]):
                 lease.add_publication(seq, self.name, outbox.emitted)
                 again.append(seq)
                 last = seq
+            elif lease.publications(lease.stream, seq).get(self.name):
+                erased = seq  # it had emissions, which were erased since
+        if erased > last:
+            # By the ledger the sink has this batch, so its progress must say so.
+            self.restart_after(lease, erased)
         return again
 
     def _attempt_name(self, seq: int) -> str:
