@@ -297,7 +297,8 @@ def test_one_of_two_publishers_sends_the_batch(url: str, earlier: int) -> None:
     assert [*outcome, other].count(1) == 1
     if not url.startswith("duckdb"):
         assert outcome == [1]
-        assert other == 0 if url.startswith("sqlite") else isinstance(other, Fenced)
+        # it finds the batch complete if it looks after the zombie has committed
+        assert other == 0 or isinstance(other, Fenced)
     assert sink.values() == [("a", 1)] * earlier + [("b", 2)]
     assert sink.publish(earlier + 1, [emission("b", 2)], earlier) == 0
 

@@ -14,7 +14,7 @@ COMMANDS = {
     "simulate": (
         "Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."
     ),
-    "validate": "Check pipeline files; without FILES, all of the pipelines folder.",
+    "validate": "Check pipeline files, or all in folders; without a PATH, those of the pipelines folder.",
     "plan": "Show what the next batch of PIPELINE would read.",
     "run": "Run one batch of PIPELINE, all five steps, without Airflow.",
     "drain": "Emit everything that the stages of PIPELINE hold back, in a batch that reads nothing.",
