@@ -36,11 +36,12 @@ def path_of(app: App, pipeline: str) -> Path:
 
 def is_begun(app: App, stream: Stream) -> bool:
     """Return whether a generation exists, with a batch or as the one that publishes."""
+    from tidegate.generations import has_begun
+
     if stream not in app.ledger.streams():
         return False
-    charge, head = app.ledger.charge(stream.pipeline), app.ledger.head(stream)
-    is_empty = charge.withholds(stream.generation) and not head.seq
-    return not is_empty or app.ledger.open_plan(stream) is not None
+    charge = app.ledger.charge(stream.pipeline)
+    return not charge.withholds(stream.generation) or has_begun(app.ledger, stream)
 
 
 def named_file(app: App, pipeline: str, number: int | None) -> tuple[Path, Pipeline]:

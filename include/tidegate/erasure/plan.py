@@ -111,16 +111,25 @@ def _planned(app: App, charge: Charge, stream: Stream, keys: ErasedKeys | None) 
     require_no_plan(app.ledger, stream)
     require_not_looked_up(app, stream)
     pipeline, rows = newest_pipeline(app, stream), survey(app, stream, keys)
-    sinks = {sink.name: sink.erasure_effect() for sink in app.sinks(stream, pipeline)}
-    for sink in pipeline.sinks:
-        place = "outbox", pipeline.stage_of(sink).name
-        if place in rows.unmatched and not rows.rows[place]:
-            sinks[sink.name] = f"{sink.name}: nothing, since its rows are kept by other keys."
-    if charge.withholds(stream.generation):
-        sinks = {name: f"{name}: nothing, since {stream} sends nothing now." for name in sinks}
+    sinks = dict(_sink_effects(app, charge, stream, pipeline, rows))
     remarks = tuple(_remarks(app, charge, stream, pipeline, rows))
     done = (erasure for erasure in erasures if all(map(erasure.covers, keys.texts)))
     return PlannedErasure(stream, keys, rows, sinks, remarks, unfinished, next(done, None))
+
+
+def _sink_effects(
+    app: App, charge: Charge, stream: Stream, pipeline: Pipeline, survey: Survey
+) -> Iterator[tuple[str, str]]:
+    """Yield each sink with a sentence on what is done there."""
+    places = {sink.name: ("outbox", pipeline.stage_of(sink).name) for sink in pipeline.sinks}
+    for sink in app.sinks(stream, pipeline):
+        place = places.get(sink.name)  # None: quarantined records go there, not emissions
+        if charge.withholds(stream.generation):
+            yield sink.name, f"{sink.name}: nothing, since {stream} sends nothing now."
+        elif place in survey.unmatched and not survey.rows[place]:
+            yield sink.name, f"{sink.name}: nothing, since its rows are kept by other keys."
+        else:
+            yield sink.name, sink.erasure_effect()
 
 
 def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, survey: Survey) -> Iterator[str]:

@@ -8,6 +8,7 @@ from tidegate.generations.compare import (
 from tidegate.generations.lifecycle import (
     begin_from,
     drop_generation,
+    has_begun,
     open_generation,
     origin_of,
     require_batch,
@@ -46,6 +47,7 @@ __all__ = [
     "compare_generations",
     "drop_generation",
     "generation_standings",
+    "has_begun",
     "is_edited",
     "open_generation",
     "origin_of",

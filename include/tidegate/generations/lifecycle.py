@@ -15,7 +15,7 @@ from tidegate.batch.still_batch import running_counts
 from tidegate.batch.suites import pinned
 from tidegate.errors import Halted, PipelineChanged, SettingsInvalid
 from tidegate.failpoints import failpoint
-from tidegate.ledger import Attempt, Head, LeasedLedger, Plan, Stream
+from tidegate.ledger import Attempt, Head, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, planned_pipelines
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.kernel_stages import state_stages
@@ -52,6 +52,14 @@ def require_generation(app: App, stream: Stream) -> None:
         )
 
 
+def has_begun(ledger: LedgerReader, stream: Stream) -> bool:
+    """Return whether a generation has a batch, decided or planned.
+
+    The ledger has others, too: one that was just made, and one whose first plan failed.
+    """
+    return bool(ledger.head(stream).seq) or ledger.open_plan(stream) is not None
+
+
 def require_batch(app: App, stream: Stream, seq: int) -> None:
     """Raise SettingsInvalid where a generation has no such batch."""
     last = app.ledger.head(stream).seq
@@ -81,7 +89,7 @@ def _in_charge(app: App, stream: Stream) -> int:
     if charge.generation is not None:
         return charge.generation
     generations = [other for other in app.ledger.streams() if other.pipeline == stream.pipeline]
-    siblings = [other for other in generations if other != stream and _has_begun(app, other)]
+    siblings = [other for other in generations if other != stream and has_begun(app.ledger, other)]
     if not siblings:
         raise SettingsInvalid(
             f"No generation of {stream.pipeline} was ever run, so there is none to stand beside",
@@ -97,11 +105,6 @@ def _in_charge(app: App, stream: Stream) -> int:
             "Let the older one publish what it has decided, and remove its pipeline file.",
         )
     return newest.generation
-
-
-def _has_begun(app: App, stream: Stream) -> bool:
-    # the ledger also has a generation whose first plan failed, so that its condition can be shown
-    return bool(app.ledger.head(stream).seq) or app.ledger.open_plan(stream) is not None
 
 
 def _is_unpublished(app: App, stream: Stream) -> bool:
@@ -141,7 +144,7 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
     require_fitting(app, pipeline, origin, seq)
     pipeline = pinned(app, pipeline)
     with leased(app, stream_of(pipeline), run_id) as lease:
-        if lease.head(lease.stream).seq or lease.open_plan(lease.stream) is not None:
+        if has_begun(lease, lease.stream):
             raise Halted(
                 f"{lease.stream} has begun already, so it cannot begin with a state",
                 "Drop it, and make another generation: tidegate generation drop, tidegate generation new.",

@@ -444,13 +444,12 @@ def _message(details: ErrorDetails, route: Route) -> str:
 def _unknown(route: Route, data: Any, grammar: Grammar) -> tuple[str, str]:
     """Return message and fix of an unknown field: misspelt, in the wrong place, or of another form."""
     parent, name = grammar.generic(route[:-1]), str(route[-1])
-    fields = grammar.fields(parent)
+    fields, mapping = grammar.fields(parent), _at(data, route[:-1])
     if name in fields and parent in grammar.choices:
-        mapping = _at(data, route[:-1])
         chooser = next((field for field in grammar.choices[parent] if field in mapping), name)
         return f"`{name}` does not go with `{chooser}: {mapping.get(chooser)}`", "Leave it out."
     place = f" in `{route[-2]}`" if len(route) > 1 and isinstance(route[-2], str) else ""
-    own = grammar.fields_beside(parent, _at(data, route[:-1]))
+    own = grammar.fields_beside(parent, mapping)
     fix = did_you_mean(name, own, f"Known are {listed(own)}." if own else "Leave it out.")
     return f"unknown field `{name}`{place}", grammar.misplaced(parent, name) or fix
 

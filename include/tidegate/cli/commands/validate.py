@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,19 +27,19 @@ def validate(paths: tuple[Path, ...], as_json: bool) -> None:
     from tidegate.yaml.folder import HOW_TO_BEGIN
     from tidegate.yaml.load import load_pipelines
 
-    settings = Settings.from_environment()
+    settings, load = Settings.from_environment(), cache(load_pipelines)
     pipelines: dict[Path, Pipeline] = {}
     problems: list[Problem] = []
     checked = 0
     for path in paths or (settings.pipelines,):
         is_file = bool(paths) and not path.is_dir()
-        valid, mistakes, files = _checked_files(path) if is_file else _checked_folder(path)
+        valid, mistakes, files = _checked_files(path) if is_file else _checked_folder(path, *load(path))
         pipelines |= valid
         problems += mistakes
         checked += files
         if not files:
             raise SettingsInvalid(f"There are no pipelines in {path}", HOW_TO_BEGIN)
-    folder, errors = load_pipelines(settings.pipelines)
+    folder, errors = load(settings.pipelines)
     generations = _generations([*folder.values(), *pipelines.values()], errors)
     for file, pipeline in pipelines.items():
         problems += missing_references(pipeline, file, generations, settings)
@@ -53,12 +54,12 @@ def validate(paths: tuple[Path, ...], as_json: bool) -> None:
         raise PipelineInvalid([] if as_json else problems)
 
 
-def _checked_folder(folder: Path) -> tuple[dict[Path, Pipeline], list[Problem], int]:
+def _checked_folder(
+    folder: Path, pipelines: dict[str, Pipeline], errors: list[PipelineInvalid]
+) -> tuple[dict[Path, Pipeline], list[Problem], int]:
     """Return the pipelines of a folder without mistakes, the mistakes of its files, and their number."""
     from tidegate.yaml.folder import DEFAULTS_FILE
-    from tidegate.yaml.load import load_pipelines
 
-    pipelines, errors = load_pipelines(folder)
     defaults = [folder / DEFAULTS_FILE] if (folder / DEFAULTS_FILE).is_file() else []
     problems = [problem for error in errors for problem in error.problems]
     return (
