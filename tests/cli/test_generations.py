@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.generations.two_generations import Beside, filled
+from tests.batch.committed import Committed
+from tests.generations.two_generations import SINKS, Beside, filled
 from tidegate.cli import cli
 from tidegate.errors import SettingsInvalid
+from tidegate.ledger import Stream
 from tidegate.yaml.load import load_pipeline
 
 
@@ -70,6 +72,19 @@ def test_new_takes_a_file_with_its_number(beside: Beside) -> None:
     (filled,) = rows(beside, "new", "visitors_g7", "--from-batch", "2", "--yes")  # it has no batch yet
     assert (filled["generation"], filled["from batch"]) == (7, 2)
     assert beside.old.app.ledger.head(own.stream).seq == 1
+
+
+def test_new_takes_a_file_whose_first_plan_failed(tmp_path: Path) -> None:
+    """Somebody runs the file before the command: its start is refused, and the ledger has its number."""
+    old = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
+    old.commit(1, {"first": [("a", 1)], "second": [("a", 1)]})
+    other = old.file.with_name("visitors_g2.yaml")
+    other.write_text(old.file.read_text().replace("source:", "generation: 2\nsource:", 1))
+    old.app.ledger.acquire(Stream("visitors", 2), "failed").release()
+    command = ["generation", "new", "visitors_g2", "--from-batch", "1", "--yes", "--json"]
+    result = CliRunner().invoke(cli, command, env=old.environment)
+    assert result.exit_code == 0, result.output
+    assert [json.loads(result.stdout)[0][name] for name in ("generation", "in charge")] == [2, 1]
 
 
 @pytest.mark.parametrize("number", ["0", "4"])

@@ -22,6 +22,7 @@ from tidegate.generations import (
     Approval,
     drop_generation,
     open_generation,
+    origin_of,
     promote,
     replaced_stream,
     rollback,
@@ -273,6 +274,18 @@ def test_generation_whose_first_plan_failed_is_passed_over(tmp_path: Path) -> No
     old.app.ledger.acquire(Stream("visitors", 2), "failed").release()
     old.file.write_text(old.file.read_text().replace("source:", "generation: 3\nsource:", 1))
     assert open_generation(old.app, old.pipeline) == 1
+
+
+def test_generation_whose_first_plan_failed_stands_beside(tmp_path: Path) -> None:
+    old = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
+    old.commit(1, {"first": [("a", 1)], "second": [("a", 1)]})
+    old.app.ledger.acquire(Stream("visitors", 2), "failed").release()
+    old.file.write_text(old.file.read_text().replace("source:", "generation: 2\nsource:", 1))
+    assert origin_of(old.app, old.pipeline) == Stream("visitors", 1)
+    assert open_generation(old.app, old.pipeline) == 1
+    assert old.app.ledger.charge("visitors").generation == 1
+    with pytest.raises(SettingsInvalid, match="cannot be made"):
+        open_generation(old.app, old.pipeline)
 
 
 def test_a_generation_is_made_once(beside: Beside) -> None:

@@ -438,9 +438,13 @@ class SimLedger(SimReader):
         def act() -> None:
             store, tables = self._store, self._store.streams[stream]
             charge = store.charge(stream.pipeline)
-            if tables.head is not None or charge.generation not in (None, in_charge):
+            head = tables.head or Row()
+            is_used = bool(head.seq or head.dropped or tables.plans)
+            if tables.head is not None and (is_used or charge.generation is not None):
                 raise SettingsInvalid(f"{stream} cannot be made")
-            tables.head = Row()
+            if charge.generation not in (None, in_charge):
+                raise SettingsInvalid(f"{stream} cannot be made")
+            tables.head = head
             if not charge.promotions:
                 run_id = f"new__{stream.generation}"
                 first = Promotion(stream.pipeline, 1, in_charge, 1, 0, False, run_id, decided_at=store.now())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
@@ -89,7 +90,9 @@ def plan_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Outcome:
         # No batch is planned before its predecessor is published: so at most one decided batch waits.
         publish_decided(app, lease)
         head = lease.head(stream).seq
-        with failures_noted(lease, head + 1, "plan"):
+        # What a person asks to replay, and cannot be replayed, says nothing about the stream.
+        noted = failures_noted(lease, head + 1, "plan") if trigger.replay is None else nullcontext()
+        with noted:
             # An undecided plan goes first (decision 3): a new clock would change what its timers emit.
             open_plan = lease.open_plan(stream)
             if open_plan is not None:

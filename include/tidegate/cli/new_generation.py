@@ -35,13 +35,11 @@ def path_of(app: App, pipeline: str) -> Path:
 
 
 def is_begun(app: App, stream: Stream) -> bool:
-    """Return whether a generation exists, with a batch or as the one that publishes."""
+    """Return whether a generation has a batch, or is the one in charge."""
     from tidegate.generations import has_begun
 
-    if stream not in app.ledger.streams():
-        return False
     charge = app.ledger.charge(stream.pipeline)
-    return not charge.withholds(stream.generation) or has_begun(app.ledger, stream)
+    return charge.generation == stream.generation or has_begun(app.ledger, stream)
 
 
 def named_file(app: App, pipeline: str, number: int | None) -> tuple[Path, Pipeline]:
@@ -230,8 +228,9 @@ def _opened(app: App, path: Path, loaded: Pipeline) -> tuple[Path, Pipeline]:
 
     if is_begun(app, stream_of(loaded)):
         path, loaded = copied(app, path, loaded)
-    # it exists if an earlier call crashed before it had filled the generation
-    if stream_of(loaded) not in app.ledger.streams():
+    is_beside = app.ledger.charge(loaded.pipeline).generation is not None
+    # it is beside another one if an earlier call crashed before it had filled the generation
+    if not is_beside or stream_of(loaded) not in app.ledger.streams():
         open_generation(app, loaded)
     return path, loaded
 

@@ -74,9 +74,8 @@ def origin_of(app: App, pipeline: Pipeline) -> Stream:
     Raises SettingsInvalid as `open_generation` does.
     """
     stream = stream_of(pipeline)
-    exists = stream in app.ledger.streams()
     in_charge = app.ledger.charge(stream.pipeline).generation
-    if in_charge is None and exists:
+    if in_charge is None and has_begun(app.ledger, stream):
         return stream  # its own file: a copy of it gets another number
     return Stream(stream.pipeline, in_charge if in_charge is not None else _in_charge(app, stream))
 

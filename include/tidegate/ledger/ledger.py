@@ -98,8 +98,9 @@ class Ledger(LedgerReader):
         """Create a generation beside the one in charge of its pipeline.
 
         `in_charge` is the generation in charge. If nothing was ever promoted, this call records it as the
-        first promotion, so that the new generation does not publish. Raises SettingsInvalid if the ledger
-        already has the generation, even as a dropped one, or if another generation is in charge.
+        first promotion, so that the new generation does not publish. It may be in the ledger already, as one
+        whose first plan was refused. Raises SettingsInvalid if the ledger has the generation in another way,
+        even as a dropped one, or if another generation is in charge.
         """
         run_id = f"new__{stream.generation}"
         first = Promotion(stream.pipeline, 1, in_charge, 1, 0, False, run_id, decided_at=self._now())
@@ -111,7 +112,9 @@ class Ledger(LedgerReader):
         try:
             with self._writing("open_generation") as connection:
                 charge = charge_in(connection.execute(promotions_of(stream.pipeline)))
-                if charge.generation not in (None, in_charge) or not _create_head(connection, stream):
+                is_new = _create_head(connection, stream)
+                is_usable = is_new or (charge.generation is None and _is_empty(connection, stream))
+                if charge.generation not in (None, in_charge) or not is_usable:
                     raise refused
                 if not charge.promotions:
                     connection.execute(insert(schema.promotions).values(vars(first)))
@@ -257,6 +260,14 @@ def _create_head(connection: Connection, stream: Stream) -> bool:
     except IntegrityError:
         return False
     return True
+
+
+def _is_empty(connection: Connection, stream: Stream) -> bool:
+    """Return whether a stream has no batch, neither decided nor planned, and was not dropped."""
+    head = connection.execute(rows_of(schema.heads, stream)).one()
+    if head.seq or head.dropped_at is not None:
+        return False
+    return connection.execute(rows_of(schema.plans, stream)).first() is None
 
 
 def _lock_head(connection: Connection, stream: Stream) -> None:
