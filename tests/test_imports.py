@@ -24,6 +24,7 @@ LAYERS = [
         "failpoints",
         "frozen",
         "garbage",
+        "numerals",
         "postgres",
         "redaction",
         "signals",

@@ -105,13 +105,14 @@ def compact(call: Call) -> Iterator[str]:
 
 def discard(call: Call) -> Iterator[str]:
     """Note that nobody will use the chosen records of quarantine."""
+    from tidegate.numerals import counted
     from tidegate.quarantine import ResolutionRequest, discard_records
 
     records = call.records or Replay()
     rows = records.rows(call.app, call.stream)
     request = ResolutionRequest(rows, decided_by(call.run), records.because, False)
     number, skipped = discard_records(call.app, call.stream, request)
-    yield f"{number} records of {call.stream} are discarded{skipped}."
+    yield f"Discarded {counted(number, 'record')} of {call.stream}{skipped}."
 
 
 def diff(call: Call) -> Iterator[str]:

@@ -80,6 +80,7 @@ LIGHT = {
     "tidegate.cli.output",
     "tidegate.errors",
     "tidegate.garbage",
+    "tidegate.numerals",
 }
 
 

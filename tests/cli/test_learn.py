@@ -93,7 +93,7 @@ def test_failing_proposals_are_omitted_and_reported(made: Promised) -> None:
     assert "expect_counts_to_add_up" not in {
         expectation["type"] for expectation in suite(made)["expectations"]
     }
-    assert document["meta"]["learned"] == "1 emissions of the stage second, batches 10 to 11"
+    assert document["meta"]["learned"] == "1 emission of the stage second, batches 10 to 11"
 
 
 def test_only_some_row_groups_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_unknown_reason_lists_the_existing_ones(world: Quarantined, command: tup
 def test_json_has_one_object_per_line(world: Quarantined) -> None:
     path = world.folder / "a.jsonl"
     result = run(world, "export", "visitors", "--to", str(path), "--batch", "2")
-    assert result.stdout == f"1 records of visitors/1 are in {path}\n"
+    assert result.stdout == f"{path} has 1 record of visitors/1\n"
     assert [json.loads(path.read_text()) | {"status": "open"}] == lines(world, "--batch", "2")
 
 
@@ -166,10 +166,10 @@ def test_discarded_record_shows_who_and_why(world: Quarantined) -> None:
     world.lease.release()
     because = ("--because", "a test of the producer", "--by", "ada")
     result = run(world, "discard", "visitors", "--reason", "null_key", *because)
-    assert result.stdout == "1 records of visitors/1 are discarded.\n"
+    assert result.stdout == "Discarded 1 record of visitors/1.\n"
     again = run(world, "discard", "visitors", *because)
-    assert again.stdout == "2 records of visitors/1 are discarded.\n"
-    assert run(world, "discard", "visitors", *because).stdout == "0 records of visitors/1 are discarded.\n"
+    assert again.stdout == "Discarded 2 records of visitors/1.\n"
+    assert run(world, "discard", "visitors", *because).stdout == "Discarded 0 records of visitors/1.\n"
     shown = json.loads(run(world, "history", "visitors", "events/0/0", "--json").stdout)
     assert [(event["what"], event["batch"], event["by"], event["reason"]) for event in shown] == [
         ("quarantined", 1, None, "null_key"),

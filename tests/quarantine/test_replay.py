@@ -127,12 +127,10 @@ def test_command_edits_replays_and_reports(world: World) -> None:
     path.write_text("\n".join(lines))
     done = run("--from", str(path))
     assert done.returncode == 0, done.stderr
-    assert (
-        "Batch 2: replays 1 records of quarantine: 1 used, 0 in quarantine again, 1 emitted." in done.stdout
-    )
+    assert "Batch 2: replays 1 record of quarantine: 1 used, 0 in quarantine again, 1 emitted." in done.stdout
     assert world.published() == {key_of(): [True]}
     again = run("--from", str(path), "--json")
-    assert json.loads(again.stdout)["note"].endswith("(1 were replayed or discarded before)")
+    assert json.loads(again.stdout)["note"].endswith("(left out: 1 replayed or discarded before)")
 
 
 def counted(world: World) -> dict[str, list[int]]:

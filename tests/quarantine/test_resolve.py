@@ -114,14 +114,14 @@ def test_replay_plan_names_input_by_position(
 
 
 def test_planned_or_emitted_records_are_not_replayed(world: Quarantined) -> None:
-    assert "1 are no records" in planned(world, lambda: opened(world)).note
+    assert "left out: 1 that a stage emitted" in planned(world, lambda: opened(world)).note
     world.lease = world.app.ledger.acquire(world.stream, "test")
     world.lease.drop_plan()
     assert len(identities(opened(world))) == 7, "a plan that is dropped has resolved nothing"
     assert discard(world, lambda: opened(world)) == 7
     outcome = planned(world, lambda: quarantine.iter_quarantine(world.app, world.stream))
     assert outcome.plan is None
-    assert "7 were replayed or discarded before" in outcome.note
+    assert "left out: 7 replayed or discarded before" in outcome.note
 
 
 def test_resolution_names_existing_records_once(world: Quarantined) -> None:

@@ -58,7 +58,7 @@ def test_lost_progress_is_rewritten_without_duplicates(committed: Committed) -> 
     assert shown.exit_code == 4
     assert "is lost in sql:firsts, sql:seconds" in shown.output
     assert "sql:firsts: it has batches up to 3, which becomes its progress." in shown.output
-    assert "sql:firsts: batches 4 are sent again, in order." in shown.output
+    assert "sql:firsts gets batch 4 again." in shown.output
     assert "sql:seconds: it lacks no batch, so nothing is sent." in shown.output
     assert committed.query("SELECT * FROM tidegate_progress") == []
 

@@ -38,7 +38,7 @@ def test_recreated_topic_gets_undelivered_records(sending: Sending) -> None:
         sending.batches.publish(2)
     shown = chosen(sending, "send-again")
     assert "was deleted and created again" in shown
-    assert "Batches 2 to 2 are sent to it, 1 records" in shown
+    assert "It gets batch 2, 1 record." in shown
     assert "Batches 1 to 1, which were sent before, are not sent again" in shown
     assert sending.sent() == Counter()
     chosen(sending, "send-again", "--yes")
@@ -78,7 +78,7 @@ def test_batch_without_outbox_is_given_up(sending: Sending) -> None:
         file.unlink()
     with pytest.raises(LakeDamaged):
         sending.batches.publish(2)
-    assert "It had 1 records, of which the sink has 0" in chosen(sending, "give-up", "--yes")
+    assert "It had 1 record, of which the sink has 0" in chosen(sending, "give-up", "--yes")
     sending.publish(3, ("6", 3))
     assert sending.sent() == once(*SEVERAL, ("6", 3))
 

@@ -18,6 +18,7 @@ from tidegate.batch.topics import source_topics
 from tidegate.batch.trigger import Trigger
 from tidegate.ledger import Head, LedgerReader, Plan, Run, Stream
 from tidegate.model.pipeline import Pipeline
+from tidegate.numerals import batches_named
 
 _SEPARATOR = "#"
 """Airflow's default `allowed_run_id_pattern` does not allow it, so no run's own id contains it."""
@@ -133,7 +134,7 @@ def describe_cover(app: App, pipeline: Pipeline, head: Head, trigger: Trigger) -
     if batches is None:
         return f"nothing to read: the interval has no records, and batches up to {head.seq} have passed it"
     first, last = batches
-    which = f"batch {last}" if first == last else f"batches {first} to {last}"
+    which = batches_named(first, last)
     return f"nothing new to read: {which} of {head.stream} read the interval's records already"
 
 

@@ -47,6 +47,7 @@ from tidegate.ledger import Attempt, Clocks, Head, LeasedLedger, OffsetRange, Pl
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.pipeline import Pipeline
+from tidegate.numerals import counted
 from tidegate.sinks.port import TimestampBounds
 
 logger = logging.getLogger(__name__)
@@ -161,7 +162,9 @@ def _plan_replay(
         return _no_batch(lease, trigger, f"nothing to replay: no record in quarantine is open{skipped}")
     lease.add_plan(plan, resolution)
     lease.set_metrics(plan.seq, "", {"seconds.plan": time.monotonic() - began})
-    return Outcome(plan, f"batch {plan.seq}: replays {plan.most_records} records of quarantine{skipped}")
+    return Outcome(
+        plan, f"batch {plan.seq}: replays {counted(plan.most_records, 'record')} of quarantine{skipped}"
+    )
 
 
 def _no_batch(lease: LeasedLedger, trigger: Trigger, note: str, clocks: Clocks | None = None) -> Outcome:
@@ -360,7 +363,7 @@ def _age(lease: LeasedLedger, plan: Plan) -> dict[str, float]:
 def _described(plan: Plan) -> str:
     if plan.drain:
         return "reads nothing, emits what is buffered"
-    text = f"{plan.span} offsets in {len(plan.ranges)} partitions"
+    text = f"{counted(plan.span, 'offset')} in {counted(len(plan.ranges), 'partition')}"
     cut = len(plan.cut_partitions)
     return f"{text}, in {cut} of them not to the interval's end: its clock waits there" if cut else text
 

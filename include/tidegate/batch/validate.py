@@ -40,6 +40,7 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.model.quality import QualityCheck
 from tidegate.model.quarantine_rules import LateRule, QuarantineRule
 from tidegate.model.trusted import require_trusted_modules
+from tidegate.numerals import counted
 from tidegate.quality.audit import Audit, AuditedRows, PagePlace, audited_rows
 from tidegate.quality.facts import needs_of
 from tidegate.quality.suite import Severity
@@ -200,7 +201,7 @@ def _reasons(app: App, plan: Plan, attempt: Attempt) -> Counter[str]:
 def _bounded(plan: Plan, attempt: Attempt, why: str) -> list[_Excess]:
     """Return the records that the pipeline's rules bound. `why` has the reasons of quarantine, counted."""
     pipeline, records = planned_pipeline(plan), came_in(attempt.stage_counts(""))
-    batch = f"Batch {plan.seq} of {plan.stream} got {records} records"
+    batch = f"Batch {plan.seq} of {plan.stream} got {counted(records, 'record')}"
     excesses = []
     if pipeline.quarantine is not None:
         quarantined = in_quarantine(attempt.counts)

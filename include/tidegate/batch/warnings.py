@@ -15,6 +15,7 @@ from tidegate.kafka.log import KafkaLog, TopicView
 from tidegate.kafka.topic_facts import OpenTransaction
 from tidegate.ledger import OffsetRange, Stream
 from tidegate.model.pipeline import Pipeline
+from tidegate.numerals import counted
 from tidegate.sinks.port import EarliestTimestamp, OpenSink
 
 STALLED_MS = 300_000
@@ -102,8 +103,9 @@ def _sink_warnings(
         offsets = sum(older.span for older in old)
         first = old[0]
         yield (
-            f"{offsets} offsets in {len(old)} partitions, such as {first.topic}[{first.partition}] "
-            f"{first.start} to {first.end - 1}, are older than what {sink.name} takes: {earliest.rule}"
+            f"{counted(offsets, 'offset')} in {counted(len(old), 'partition')}, such as "
+            f"{first.topic}[{first.partition}] {first.start} to {first.end - 1}, are older "
+            f"than what {sink.name} takes: {earliest.rule}"
         )
 
 

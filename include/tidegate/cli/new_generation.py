@@ -14,6 +14,7 @@ import click
 
 from tidegate.cli.options import as_json, instant, pipeline_names
 from tidegate.cli.output import out, show
+from tidegate.numerals import counted
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -326,8 +327,9 @@ def _fill(
         show([{"pipeline": loaded.pipeline, "generation": loaded.generation, "file": str(path)}], True)
         return
     command = f"tidegate generation %s {loaded.pipeline} {loaded.generation}"
+    repeated = counted(len(batches.plans), "batch")
     out.print(
-        f"Generation {loaded.generation} of {loaded.pipeline} has computed {len(batches.plans)} batches "
+        f"Generation {loaded.generation} of {loaded.pipeline} has computed {repeated} "
         f"again; its file is {path}. What changes: {command % 'diff'}. To send it: {command % 'promote'}"
         f"{promotion}.",
         markup=False,

@@ -125,4 +125,16 @@ def stream_named(app: App, pipeline: str, generation: int | None) -> Stream:
     from tidegate.app import stream_of
     from tidegate.ledger import Stream
 
-    return stream_of(app.pipeline(pipeline)) if generation is None else Stream(pipeline, generation)
+    if generation is None:
+        return stream_of(app.pipeline(pipeline))
+    return Stream(pipeline_named(app, pipeline), generation)
+
+
+def pipeline_named(app: App, name: str) -> str:
+    """Return the name of a pipeline of the ledger, or of a pipeline file.
+
+    Raises PipelineInvalid if neither has the name.
+    """
+    if name in {stream.pipeline for stream in app.ledger.streams()}:
+        return name
+    return app.pipeline(name).pipeline

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
+from tidegate.numerals import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +89,7 @@ def show_rows_of(rows: pa.Table, columns: Sequence[str], limit: int, json_wanted
     if not json_wanted:
         names = [name for name in names if name not in _SPARSE or rows[name].null_count < len(rows[name])]
     shown = rows.slice(0, limit) if limit and names else rows
-    title = f"{rows.num_rows} rows" + (f", the first {limit}" if 0 < limit < rows.num_rows else "")
+    title = counted(rows.num_rows, "row") + (f", the first {limit}" if 0 < limit < rows.num_rows else "")
     show(shown.select(names).to_pylist(), json_wanted, title)
 
 

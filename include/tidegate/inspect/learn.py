@@ -20,6 +20,7 @@ from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.kernel_stages import deduplication_rule, kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
+from tidegate.numerals import batches_named, counted
 from tidegate.quality.audit import Audit, TableRows, audited_rows
 from tidegate.quality.facts import BUILTIN_TYPES, BatchCounts, batch_counts, needs_of
 from tidegate.quality.proposals import Proposal, propose_for_columns, propose_for_stage
@@ -52,7 +53,8 @@ class Learned:
         Args:
             name: Its name in the file.
         """
-        source = f"{self.rows:,} emissions of the stage {self.stage}, batches {self.first} to {self.last}"
+        batches = batches_named(self.first, self.last)
+        source = f"{counted(self.rows, 'emission')} of the stage {self.stage}, {batches}"
         expectations = [proposal.written for proposal in self.proposals]
         return {"name": name, "expectations": expectations, "meta": {"learned": source}}
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import kernel
+from tidegate.numerals import counted
 from tidegate.quality import facts
 from tidegate.quality.facts import BatchCounts
 from tidegate.quality.observations import UsualRange, emitted_share_as_before
@@ -96,7 +97,7 @@ def _share(type_: str, shares: Sequence[float]) -> Proposal:
     most = max(shares, default=0.0)
     # Never below the largest share so far: the batches that it is learned from have to pass.
     bound = max(most, min(1.0, max(_rounded_up(2 * most), _LEAST_SHARE)))
-    source = f"{most:.2%} at most, in {len(shares)} batches"
+    source = f"{most:.2%} at most, in {counted(len(shares), 'batch')}"
     return Proposal(type_, {"max_share": bound}, source, "warning")
 
 
@@ -126,7 +127,9 @@ def _emitted_share(history: Sequence[BatchCounts]) -> Iterator[Proposal]:
             for at, now in enumerate(history)
         ):
             shares = [past.share(past.emitted) for past in judged]
-            source = f"{min(shares):.2%} to {max(shares):.2%} of what came in, in {len(judged)} batches"
+            source = (
+                f"{min(shares):.2%} to {max(shares):.2%} of what came in, in {counted(len(judged), 'batch')}"
+            )
             yield Proposal(facts.EMITTED, {"slack": slack}, source, "warning")
             return
 
@@ -175,7 +178,7 @@ class _Column:
         self._parts = parts
         self._all = pa.chunked_array([chunk for part in parts for chunk in part.chunks], parts[0].type)
         self._valid = self._all.drop_null()
-        self._seen = f"{len(self._all):,} emissions of {len(parts)} batches"
+        self._seen = f"{counted(len(self._all), 'emission')} of {counted(len(parts), 'batch')}"
 
     def nulls(self) -> Iterator[Proposal]:
         """Propose that no value is null, or only few, if each batch has mostly values."""

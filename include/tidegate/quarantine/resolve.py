@@ -67,10 +67,10 @@ class Skipped:
     def __str__(self) -> str:
         parts = []
         if self.resolved:
-            parts.append(f"{self.resolved} were replayed or discarded before")
+            parts.append(f"{self.resolved} replayed or discarded before")
         if self.unfit:
-            parts.append(f"{self.unfit} are no records, but what a stage emitted, or cannot come again")
-        return f" ({'; '.join(parts)})" if parts else ""
+            parts.append(f"{self.unfit} that a stage emitted or that cannot come again")
+        return f" (left out: {', '.join(parts)})" if parts else ""
 
 
 def written_resolution(

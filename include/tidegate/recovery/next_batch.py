@@ -22,6 +22,7 @@ from tidegate.ledger import Clocks, Head, LeasedLedger, LedgerReader, OffsetRang
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.ledger.records import Times
 from tidegate.ledger.stream_condition import CLOCK_AHEAD_MS, instant_text
+from tidegate.numerals import batches_named, counted
 from tidegate.recovery.remedy import Proposal, Situation
 
 
@@ -185,10 +186,10 @@ def _effects(situation: Situation, now_ms: int) -> Iterator[str]:
         return
     late = _late_records(situation.ledger, range(lowered.first_seq, head.seq + 1), head)
     yield (
-        f"It does not undo what batches {lowered.first_seq} to {head.seq} have done by the wrong clock: what "
-        "they emitted too early stays. A window that they closed opens again with its next record, and "
-        f"consumers get a second result of it. The {late} records that they dropped as late are not read "
-        "again. To compute all of that anew, raise `generation`."
+        f"It does not undo what {batches_named(lowered.first_seq, head.seq)} did by the wrong clock: what "
+        "went out too early stays. A window that was closed opens again with its next record, and consumers "
+        f"get a second result of it. What was dropped as late, {counted(late, 'record')}, is not read again. "
+        "To compute all of that anew, raise `generation`."
     )
 
 

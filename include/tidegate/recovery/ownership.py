@@ -28,6 +28,7 @@ from tidegate.batch.publish import lacking_batches
 from tidegate.errors import Halted, LedgerMismatch
 from tidegate.generations.lifecycle import files_of, remove_files, require_not_looked_up
 from tidegate.ledger import Charge, Promotion, Stream
+from tidegate.numerals import counted
 from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.storage import LedgerMark
 
@@ -277,15 +278,17 @@ def _left_streams(app: App, pipeline: str) -> list[Stream]:
 
 def _effects(app: App, streams: list[Stream], left: list[Stream]) -> list[str]:
     effects = [
-        f"{len(files_of(app, stream))} files of {stream} are deleted from the lake." for stream in left
+        f"{counted(len(files_of(app, stream)), 'file')} of {stream} will be deleted from the lake."
+        for stream in left
     ]
     for stream in streams:
         files = files_of(app, stream)
         size = sum(file.bytes for file in files)
         batches = app.ledger.head(stream).seq
         effects.append(
-            f"{stream} leaves the ledger, with {batches} batches, and {len(files)} files, {size} bytes, are "
-            f"deleted from {app.lake(stream).base} in the lake {app.settings.lake}."
+            f"{stream} leaves the ledger, with {counted(batches, 'batch')}. "
+            f"{counted(len(files), 'file')}, {size:,} bytes, will be deleted from "
+            f"{app.lake(stream).base} in the lake {app.settings.lake}."
         )
         effects += [
             f"Batch {plan.seq} of {stream}, which is decided, is never published."
@@ -313,4 +316,4 @@ def _forget(app: App, pipeline: str) -> tuple[str, ...]:
     for stream in forgotten:
         mark_dropped(app, stream)
     removed = sum(remove_files(app, stream) for stream in forgotten)
-    return (f"{pipeline} has left the ledger, and {removed} files the lake.",)
+    return (f"{pipeline} has left the ledger, and {counted(removed, 'file')} the lake.",)

@@ -25,6 +25,7 @@ from tidegate.kafka.progress import Progress
 from tidegate.ledger import LeasedLedger, LedgerReader, Stream
 from tidegate.ledger.batches import oldest_readable
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
+from tidegate.numerals import batches_named, counted
 from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.recovery.unsent import require_sinks
 from tidegate.sinks.port import OpenSink
@@ -154,7 +155,7 @@ def _effects(situation: Situation, restart: _Restart) -> list[str]:
     records = sum(published[1].emitted for seq in again if (published := sink.published(seq)) is not None)
     effects = [
         f"{sink.name} counts as having the batches of {stream} before batch {first}, and none after them.",
-        f"Batches {first} to {again[-1]} are sent to it, {records} records." if again else "",
+        f"It gets {batches_named(first, again[-1])}, {counted(records, 'record')}." if again else "",
         sink.restart_effect(first - 1),
     ]
     if first == restart.next_seq and first > _oldest(situation):
@@ -261,13 +262,13 @@ def _sinks(situation: Situation) -> list[OpenSink[Any]]:
 def _progress_effects(situation: Situation, sink: OpenSink[Any], progress: Progress) -> Iterator[str]:
     yield f"{sink.name}: it has {progress}, which becomes its progress."
     missing = sink.batches_with_output(_missing(situation, progress))
-    numbers = ", ".join(map(str, missing))
+    batches = f"{'batch' if len(missing) == 1 else 'batches'} {', '.join(map(str, missing))}"
     if not missing:
         yield f"{sink.name}: it lacks no batch, so nothing is sent."
     elif situation.is_withheld:
-        yield f"{sink.name}: it lacks batches {numbers}; {_WITHHELD}, so nothing is sent."
+        yield f"{sink.name}: it lacks {batches}; {_WITHHELD}, so nothing is sent."
     else:
-        yield f"{sink.name}: batches {numbers} are sent again, in order."
+        yield f"{sink.name} gets {batches} again."
 
 
 def _waiting(situation: Situation, sinks: Collection[str]) -> Iterator[str]:

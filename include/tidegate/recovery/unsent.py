@@ -37,6 +37,7 @@ from tidegate.generations.promotion import require_approval, require_ready
 from tidegate.kernel.json_text import json_texts
 from tidegate.ledger import Attempt, Failure, GivenUp, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, unpublished_sinks
+from tidegate.numerals import counted
 from tidegate.recovery.remedy import Proposal, Situation
 from tidegate.sinks.port import OpenSink
 from tidegate.storage.datafile import read_files
@@ -293,8 +294,8 @@ def give_up_batch(app: App, lease: LeasedLedger, batch: UnsentBatch, named: tupl
         lease.give_up_publication(GivenUp(batch.seq, sink.name, sent, records, str(path)))
         done.append(
             f"{sink.name}: batch {batch.seq} of {batch.plan.stream} is given up ({type(error).__name__}: "
-            f"{error.what.rstrip('.')}). It had {records} records, of which the sink has {sent}; {exported} "
-            f"are in {path}.{note}"
+            f"{error.what.rstrip('.')}). It had {counted(records, 'record')}, of which the sink has {sent}; "
+            f"{exported} are in {path}.{note}"
         )
     return done
 

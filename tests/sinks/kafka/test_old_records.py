@@ -53,7 +53,7 @@ def aged(tmp_path: Path, broker: KafkaBroker) -> Aged:
 def test_plan_and_doctor_name_records_beyond_retention(aged: Aged, caplog: pytest.LogCaptureFixture) -> None:
     aged.send_days_ago(30, 20, 1)
     (warning,) = aged.warnings()
-    assert warning.startswith(f"2 offsets in 1 partitions, such as {aged.topic}[0] 0 to 1, are older than")
+    assert warning.startswith(f"2 offsets in 1 partition, such as {aged.topic}[0] 0 to 1, are older than")
     assert f"the topic {aged.output} deletes what is older than 7 days" in warning
     assert f"--alter --topic {aged.output} --add-config retention.ms=-1" in warning
     assert warning in aged.command("plan", "visitors").replace("\n", " ")

@@ -11,6 +11,7 @@ import click
 from tidegate.cli.options import as_json, first_and_last, generation, open_stream, pipeline_argument, stage
 from tidegate.cli.output import show, show_object, steps_shown
 from tidegate.errors import QualityFailed
+from tidegate.numerals import batches_named
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -167,8 +168,8 @@ def _pairs(checks: Iterable[Checked]) -> Iterator[Result]:
 
 
 def _named(seqs: Sequence[int], stream: Stream, of_state: bool) -> str:
-    span = f"batch {seqs[0]}" if len(seqs) == 1 else f"batches {seqs[0]} to {seqs[-1]}"
-    return f"{'the state after ' if of_state else ''}{span} of {stream}"
+    after = "the state after " if of_state else ""
+    return f"{after}{batches_named(seqs[0], seqs[-1])} of {stream}"
 
 
 def _object(checked: Checked, result: ExpectationResult) -> dict[str, Any]:

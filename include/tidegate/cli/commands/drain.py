@@ -9,6 +9,7 @@ import click
 
 from tidegate.cli.options import RunOptions, as_json, clock, force, pipeline_argument
 from tidegate.cli.output import out, show_object
+from tidegate.numerals import counted
 
 
 @click.command()
@@ -36,4 +37,6 @@ def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> 
     elif report is None:
         out.print(f"{outcome.note[0].upper()}{outcome.note[1:]}.")
     else:
-        out.print(f"{emissions} emissions went out in batch {report.plan.seq} of {report.plan.stream}.")
+        out.print(
+            f"{counted(emissions, 'emission')} went out in batch {report.plan.seq} of {report.plan.stream}."
+        )

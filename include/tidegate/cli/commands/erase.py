@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.cli.options import as_json, by_whom, login_name, pipeline_argument
+from tidegate.cli.options import as_json, by_whom, login_name, pipeline_argument, pipeline_named
 from tidegate.cli.output import iso_instant, say, show, show_object, steps_shown
+from tidegate.numerals import counted
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -61,6 +62,7 @@ def erase(
     from tidegate.erasure import plan_erasure, requested_keys
 
     app = App.from_environment() if yes else App.for_reading()
+    pipeline = pipeline_named(app, pipeline)
     if certificates:
         _list_certificates(app, pipeline, as_json)
         return
@@ -109,7 +111,7 @@ def _print(planned: Sequence[PlannedErasure], done: Sequence[Erasure], as_json: 
         rows = ", ".join(f"{number} of {kind}" for kind, number in certificate.rows.items()) or "none"
         say(
             f"{certificate.stream}: erased in batch {certificate.seq}, certificate {certificate.number}; "
-            f"rows: {rows}; {len(certificate.files)} files rewritten."
+            f"rows: {rows}; {counted(len(certificate.files), 'file')} rewritten."
         )
     if not planned:
         say("No erasure is to go on. Name a key: --key KEY, or --keys-from FILE.")
@@ -120,13 +122,16 @@ def _described(erasure: PlannedErasure) -> list[str]:
     if erasure.is_done:
         assert erasure.certificate is not None
         return [f"{stream}: erased already, by certificate {erasure.certificate.number}."]
-    lines = [f"{stream}: {len(erasure.keys.texts)} keys"]
+    lines = [f"{stream}: {counted(len(erasure.keys.texts), 'key')}"]
     if erasure.unfinished is not None:
         lines = [f"{stream}: erasure {erasure.unfinished.number} is not finished, and goes on"]
     for (kind, stage), rows in sorted(survey.rows.items()):
         if rows:
             files = survey.files[kind, stage]
-            lines.append(f"  - {kind} {stage}".rstrip() + f": {rows} rows, {files} files to rewrite")
+            lines.append(
+                f"  - {kind} {stage}".rstrip()
+                + f": {counted(rows, 'row')}, {counted(files, 'file')} to rewrite"
+            )
     lines += [f"  - {sentence}" for sentence in erasure.sinks.values()]
     lines += [f"  not erased: {remark}" for remark in erasure.remarks]
     return [

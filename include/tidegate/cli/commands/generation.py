@@ -9,8 +9,9 @@ from uuid import uuid4
 import click
 
 from tidegate.cli.new_generation import new, restate
-from tidegate.cli.options import as_json, pipeline_names
+from tidegate.cli.options import as_json, pipeline_named, pipeline_names
 from tidegate.cli.output import out, show, show_object
+from tidegate.numerals import counted
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -46,7 +47,7 @@ def list_(pipeline: str | None, as_json: bool) -> None:
 
     app = App.for_reading()
     files = {stream_of(loaded): name for name, loaded in load_pipelines(app.settings.pipelines)[0].items()}
-    name = _name_of(app, pipeline) if pipeline is not None else None
+    name = pipeline_named(app, pipeline) if pipeline is not None else None
     streams = [stream for stream in app.ledger.streams() if name in (None, stream.pipeline)]
     show([_row(app, stream, files) for stream in streams], as_json, empty="No batch was planned yet.")
 
@@ -84,7 +85,7 @@ def diff(pipeline: str, number: int, against: int | None, examples: int, as_json
     from tidegate.ledger import Stream
 
     app = App.for_reading()
-    new = Stream(_name_of(app, pipeline), number)
+    new = Stream(pipeline_named(app, pipeline), number)
     old = Stream(new.pipeline, against or app.ledger.charge(new.pipeline).generation or 0)
     for stream in (old, new):
         require_generation(app, stream)
@@ -149,7 +150,7 @@ def promote(pipeline: str, number: int, net: bool, approved_by: str | None, as_j
     from tidegate.ledger import Stream
 
     app = App.from_environment()
-    stream = Stream(_name_of(app, pipeline), number)
+    stream = Stream(pipeline_named(app, pipeline), number)
     approval = Approval(approved_by) if approved_by else None
     _print_result(
         generations.promote(app, stream, _run_id("promote"), is_net=net, approval=approval), as_json
@@ -166,7 +167,7 @@ def rollback(pipeline: str, net: bool, as_json: bool) -> None:
     from tidegate.app import App
 
     app = App.from_environment()
-    _print_result(generations.rollback(app, _name_of(app, pipeline), _run_id("rollback"), net), as_json)
+    _print_result(generations.rollback(app, pipeline_named(app, pipeline), _run_id("rollback"), net), as_json)
 
 
 @generation.command()
@@ -180,9 +181,11 @@ def drop(pipeline: str, number: int) -> None:
     from tidegate.ledger import Stream
 
     app = App.from_environment()
-    stream = Stream(_name_of(app, pipeline), number)
+    stream = Stream(pipeline_named(app, pipeline), number)
     files = drop_generation(app, stream, _run_id("drop"))
-    out.print(f"{stream} is dropped, with {files} files. Remove its pipeline file, if it still has one.")
+    out.print(
+        f"{stream} is dropped, with {counted(files, 'file')}. Remove its pipeline file, if it still has one."
+    )
 
 
 def _print_result(promoted: Promoted, as_json: bool) -> None:
@@ -195,13 +198,6 @@ def _print_result(promoted: Promoted, as_json: bool) -> None:
     out.print(
         f"{promotion.stream} {was}: its batches from {promotion.first_seq} on go out{net}.", markup=False
     )
-
-
-def _name_of(app: App, pipeline: str) -> str:
-    """Return the pipeline's name, from the ledger or from its file. `pipeline` can be the name or a file."""
-    if pipeline in {stream.pipeline for stream in app.ledger.streams()}:
-        return pipeline
-    return app.pipeline(pipeline).pipeline
 
 
 def _run_id(what: str) -> str:

@@ -10,6 +10,7 @@ import click
 from tidegate.cli.options import as_json, generation, open_stream, pipeline_argument, stage
 from tidegate.cli.output import out, say, show, show_object, steps_shown
 from tidegate.errors import SettingsInvalid
+from tidegate.numerals import batches_named, counted
 
 if TYPE_CHECKING:
     from tidegate.quality.proposals import Proposal
@@ -80,7 +81,8 @@ def learn(
             {"file": str(file), **document, "refuted": [proposal.written for proposal in learned.refuted]}
         )
         return
-    title = f"From {learned.rows:,} emissions of batches {learned.first} to {learned.last} of {stream}"
+    named = batches_named(learned.first, learned.last)
+    title = f"From {counted(learned.rows, 'emission')} of {named} of {stream}"
     show([_row(proposal) for proposal in learned.proposals], False, title)
     for proposal in learned.refuted:
         out.print(f"Left out, since it did not hold: {proposal.type}", markup=False, soft_wrap=True)

@@ -26,6 +26,7 @@ from tidegate.cli.options import (
 )
 from tidegate.cli.output import say, show, show_cut, show_lines, show_object
 from tidegate.errors import SettingsInvalid
+from tidegate.numerals import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +119,7 @@ def list_(limit: int, as_json: bool, **which: Any) -> None:
     if not as_json:
         _say_expired(app, stream, where)
         count = len(records)
-        show_cut(records, _CUT, f"{count} records" if count < limit else f"The newest {limit} records")
+        show_cut(records, _CUT, counted(count, "record") if count < limit else f"The newest {limit} records")
 
 
 def _row(record: dict[str, Any], decision: Decision) -> dict[str, Any]:
@@ -187,7 +188,7 @@ def export(path: Path, force: bool, open_only: bool, **which: Any) -> None:
 
     app, stream, where = _opened(**which)
     written = export_quarantine(app, stream, path, where, force, open_only)
-    say(f"{written} records of {stream} are in {path}")
+    say(f"{path} has {counted(written, 'record')} of {stream}")
 
 
 @quarantine.command()
@@ -319,7 +320,7 @@ def discard(
     if as_json:
         show_object({"discarded": number, "resolved_before": skipped.resolved})
     else:
-        say(f"{number} records of {stream} are discarded{skipped}.")
+        say(f"Discarded {counted(number, 'record')} of {stream}{skipped}.")
 
 
 def _requested(app: App, stream: Stream, file: Path | None, which: dict[str, Any]) -> Rows:

@@ -23,6 +23,7 @@ from tidegate.console.render import render
 from tidegate.inspect import HistoryEntry
 from tidegate.inspect.series import ChartRange, Point, Series, series
 from tidegate.ledger.report import STEPS
+from tidegate.numerals import batches_named
 
 WIDTH, HEIGHT = 560, 190
 LEFT, RIGHT, TOP, BOTTOM = 56, 8, 24, 22
@@ -341,10 +342,7 @@ def _plot(shown: Series, title: str, figures: Sequence[Figure], write: Write, ba
 
 def label_of(point: Point) -> str:
     """Return the batches of a point and their time. Example: `batches 7 to 9, 2026-01-31 02:00:00`."""
-    batches = (
-        f"batch {point.first}" if point.first == point.last else f"batches {point.first} to {point.last}"
-    )
-    return f"{batches}, {instant(point.at_ms)}"
+    return f"{batches_named(point.first, point.last)}, {instant(point.at_ms)}"
 
 
 def _age(place: int) -> Callable[[Point], float | None]:
