@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.cli import cli
-from tidegate.ksql.statements import Import
+from tidegate.ksql.statements import Import, case_records
 
 STREAMS = (
     "CREATE STREAM s (k BIGINT KEY, a INT, t STRING, xs ARRAY<INT>) "
@@ -64,7 +64,7 @@ REMARKS = [
     ("CREATE STREAM o AS SELECT k, EXPLODE(xs) AS x, EXPLODE(xs) AS y FROM s", "several EXPLODE"),
     ("CREATE STREAM o AS SELEKT k FROM s", "it cannot be read"),
     ("CREATE TYPE address AS STRUCT<street STRING>", "CREATE TYPE makes no stream"),
-    ("DROP STREAM s", "S is made in this file"),
+    ("CREATE STREAM s (k BIGINT KEY, z INT) WITH (kafka_topic='z', value_format='JSON')", "there is a S"),
     ("SELECT * FROM s EMIT CHANGES", "makes no stream"),
     ("SET 'cache.max.bytes.buffering'='0'", "the property cache.max.bytes.buffering"),
 ]
@@ -127,6 +127,65 @@ def test_second_statement_of_a_name_is_remarked() -> None:
     (remark,) = Import("f.sql").read(f"{STREAMS}{query}\n{query}").remarks
     assert remark.why == "another statement makes a pipeline o"
     assert Import("f.sql").read(f"DROP STREAM IF EXISTS s;\n{STREAMS}{query}").remarks == []
+
+
+def test_dropped_query_is_remarked() -> None:
+    query = "CREATE STREAM o AS SELECT k, a FROM s;"
+    imported = Import("f.sql").read(f"{STREAMS}{query}\nDROP STREAM o;\nDROP STREAM s;\nDROP STREAM r;")
+    assert [remark.why for remark in imported.remarks] == [
+        "queries of this file make or read O",
+        "queries of this file make or read S",
+    ]
+    assert "R" not in imported.relations
+
+
+def test_if_not_exists_keeps_the_first_statement() -> None:
+    later = (
+        "CREATE STREAM IF NOT EXISTS s (k BIGINT KEY, z INT) WITH (kafka_topic='z', value_format='JSON');"
+        "CREATE STREAM o AS SELECT k, a FROM s;CREATE STREAM IF NOT EXISTS o AS SELECT k, t FROM s;"
+    )
+    imported = Import("f.sql").read(STREAMS + later)
+    assert imported.remarks == []
+    (pipeline,) = imported.pipelines
+    assert pipeline.topics == ("s",)
+    assert list(pipeline.document["stages"][0]["select"]) == ["A"]
+
+
+def test_added_column_is_selected_by_later_queries() -> None:
+    text = (
+        "ALTER STREAM s ADD COLUMN z INT, ADD w DOUBLE;CREATE STREAM o AS SELECT * FROM s;"
+        "ALTER STREAM o ADD COLUMN y INT;CREATE STREAM p AS SELECT * FROM o;"
+    )
+    imported = Import("f.sql").read(STREAMS + text)
+    assert [remark.why for remark in imported.remarks] == [
+        "O has the columns of its query",
+        "no statement that is imported makes O",
+    ]
+    (pipeline,) = imported.pipelines
+    assert list(pipeline.document["stages"][0]["select"]) == ["A", "T", "XS", "Z", "W"]
+
+
+def test_unset_property_has_its_default() -> None:
+    text = f"SET 'auto.offset.reset'='earliest';UNSET 'auto.offset.reset';{STREAMS}"
+    imported = Import("f.sql").read(f"{text}CREATE STREAM o AS SELECT k, a FROM s;")
+    assert imported.remarks == []
+    assert imported.pipelines[0].document["source"]["start"] == "latest"
+
+
+def test_inserted_times_are_numbers() -> None:
+    text = (
+        "CREATE STREAM s (k INT KEY, ts TIMESTAMP, d DATE, t TIME) "
+        "WITH (kafka_topic='s', value_format='JSON');"
+        "INSERT INTO s VALUES (1, '1970-01-02T00:00:01', '1970-01-03', '00:01:00');"
+        "INSERT INTO s VALUES (2, 86400000, NULL, '00:00:00.5');"
+        "INSERT INTO s VALUES (3, 'noon', NULL, NULL);"
+    )
+    imported = Import("f.sql").read(text)
+    assert [record["value"] for record in case_records(imported.inserted)] == [
+        {"TS": 86_401_000, "D": 2, "T": 60_000},
+        {"TS": 86_400_000, "D": None, "T": 500},
+    ]
+    assert [remark.why for remark in imported.remarks] == ["'noon' is no time"]
 
 
 def test_command_overwrites_no_file(tmp_path: Path) -> None:

@@ -14,16 +14,20 @@ _NO_ALIAS = {"WINDOW", "WITHIN", "PARTITION", "EMIT", "ON", "JOIN", "INNER", "LE
 }
 
 
+_CLAUSES = {"replaces": False, "if_missing": False}
+"""OR REPLACE and IF NOT EXISTS."""
+
+
 class CreateSource(exp.Expression):
     """CREATE STREAM or TABLE over a topic: `this` is the name, `kind` STREAM or TABLE."""
 
-    arg_types: ClassVar = {"this": True, "kind": True, "columns": False, "options": False, "readonly": False}
+    arg_types: ClassVar = {"this": True, "kind": True, "columns": False, "options": False} | _CLAUSES
 
 
 class CreateAs(exp.Expression):
     """CREATE STREAM or TABLE … AS SELECT."""
 
-    arg_types: ClassVar = {"this": True, "kind": True, "query": True, "options": False}
+    arg_types: ClassVar = {"this": True, "kind": True, "query": True, "options": False} | _CLAUSES
 
 
 class InsertAs(exp.Expression):
@@ -38,6 +42,12 @@ class InsertValues(exp.Expression):
     arg_types: ClassVar = {"this": True, "columns": False, "expressions": True}
 
 
+class Alter(exp.Expression):
+    """ALTER STREAM or TABLE … ADD: `columns` are the new ones."""
+
+    arg_types: ClassVar = {"this": True, "columns": True}
+
+
 class Drop(exp.Expression):
     """DROP STREAM or TABLE."""
 
@@ -45,9 +55,9 @@ class Drop(exp.Expression):
 
 
 class SetProperty(exp.Expression):
-    """SET 'name'='value'."""
+    """SET 'name'='value', or UNSET 'name', which has no expression."""
 
-    arg_types: ClassVar = {"this": True, "expression": True}
+    arg_types: ClassVar = {"this": True, "expression": False}
 
 
 class ColumnDefinition(exp.Expression):
@@ -141,16 +151,29 @@ class Ksql(Dialect):
                 name = self._parse_string()
                 self._match(TokenType.EQ)
                 return self.expression(SetProperty(this=name, expression=self._parse_string()))
+            if self._match_text_seq("UNSET"):
+                return self.expression(SetProperty(this=self._parse_string()))
             start = self._index
-            if self._match_text_seq("DROP") and (
-                self._match_text_seq("STREAM") or self._match_text_seq("TABLE")
-            ):
+            if self._match_text_seq("ALTER") and self._is_relation():
+                name, columns = self._parse_id_var(), self._parse_csv(self._parse_ksql_addition)
+                return self.expression(Alter(this=name, columns=columns))
+            self._retreat(start)
+            if self._match_text_seq("DROP") and self._is_relation():
                 self._match_text_seq("IF", "EXISTS")
                 name = self._parse_id_var()
                 self._match_text_seq("DELETE", "TOPIC")
                 return self.expression(Drop(this=name))
             self._retreat(start)
             return self._rest()
+
+        def _is_relation(self) -> bool:
+            return bool(self._match_text_seq("STREAM") or self._match_text_seq("TABLE"))
+
+        def _parse_ksql_addition(self) -> Any:
+            if not self._match_text_seq("ADD"):
+                self.raise_error("Expected ADD")
+            self._match_text_seq("COLUMN")
+            return self._parse_ksql_column()
 
         def _rest(self) -> exp.Command:
             """Return the statement as a command, which names what it begins with."""
@@ -162,16 +185,13 @@ class Ksql(Dialect):
 
         def _parse_ksql_create(self) -> Any:
             start = self._index
-            if self._match_text_seq("OR"):
-                self._match_text_seq("REPLACE")
-            readonly = bool(self._match_text_seq("SOURCE"))
-            if not (self._match_text_seq("STREAM") or self._match_text_seq("TABLE")):
+            clauses = {"replaces": bool(self._match_text_seq("OR", "REPLACE"))}
+            self._match_text_seq("SOURCE")
+            if not self._is_relation():
                 self._retreat(start - 1)
                 return self._rest()
             kind = self._prev.text.upper()
-            if self._match_text_seq("IF"):
-                self._match_text_seq("NOT")
-                self._match_text_seq("EXISTS")
+            clauses["if_missing"] = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
             name = self._parse_id_var()
             columns = None
             if self._match(TokenType.L_PAREN):
@@ -180,9 +200,11 @@ class Ksql(Dialect):
             options = self._parse_ksql_options()
             if self._match(TokenType.ALIAS):
                 query = self._parse_ksql_query()
-                return self.expression(CreateAs(this=name, kind=kind, query=query, options=options))
+                return self.expression(
+                    CreateAs(this=name, kind=kind, query=query, options=options, **clauses)
+                )
             return self.expression(
-                CreateSource(this=name, kind=kind, columns=columns, options=options, readonly=readonly)
+                CreateSource(this=name, kind=kind, columns=columns, options=options, **clauses)
             )
 
         def _parse_ksql_column(self) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from tidegate.ksql.dialect import CreateSource
+from tidegate.ksql.dialect import Alter, CreateSource
 from tidegate.ksql.types import KsqlType, Untranslatable, name_of, type_of
 from tidegate.model.names import quote
 
@@ -114,6 +114,14 @@ def declared(tree: CreateSource) -> Relation:
     if relation.columns:
         _check_wrapping(relation, options)
     return with_time(relation, options)
+
+
+def altered(relation: Relation, tree: Alter) -> Relation:
+    """Return the relation with the columns that ALTER adds. Raises Untranslatable."""
+    if relation.is_derived:
+        raise Untranslatable(f"{relation.name} has the columns of its query", "Alter the query.")
+    added = tuple(_column(part, relation.value_format) for part in tree.args["columns"])
+    return replace(relation, columns=(*relation.columns, *added))
 
 
 def with_time(relation: Relation, options: WithOptions) -> Relation:

@@ -20,8 +20,16 @@ from tidegate.ksql import dialect
 from tidegate.ksql.dialect import InsertValues
 from tidegate.ksql.joins import StreamJoin
 from tidegate.ksql.queries import QueryPlan, QueryResult
-from tidegate.ksql.relations import Relation, WithOptions, check_readable, declared, sink_of, with_time
-from tidegate.ksql.translated import with_type
+from tidegate.ksql.relations import (
+    Relation,
+    WithOptions,
+    altered,
+    check_readable,
+    declared,
+    sink_of,
+    with_time,
+)
+from tidegate.ksql.translated import time_value, with_type
 from tidegate.ksql.types import STRING, Remark, Untranslatable, name_of
 from tidegate.yaml.load import parse_pipeline
 
@@ -113,9 +121,11 @@ def inserted(tree: InsertValues, relation: Relation, line: int) -> Inserted:
         raise Untranslatable("it has not as many values as columns", "Write a value for each column.")
     columns = dict(zip(names, values, strict=True))
     time = columns.pop("ROWTIME", None)
-    unknown = columns.keys() - {column.name for column in relation.all_columns}
+    types = {column.name: column.type for column in relation.all_columns}
+    unknown = columns.keys() - types.keys()
     if unknown:
         raise Untranslatable(f"{relation.name} has no column {sorted(unknown)[0]}", "Correct the name.")
+    columns = {name: time_value(value, types[name]) for name, value in columns.items()}
     return Inserted(relation, columns, time if isinstance(time, int) else None)
 
 
@@ -174,10 +184,12 @@ class Import:
     Args:
         file: Its name, for remarks.
         earliest: Whether queries read topics from their beginning (`auto.offset.reset`).
+        names: The names of all streams and tables, also of those that are not imported.
     """
 
     file: str
     earliest: bool = False
+    names: set[str] = field(default_factory=set)
     relations: dict[str, Relation] = field(default_factory=dict)
     pipelines: list[ImportedPipeline] = field(default_factory=list)
     remarks: list[Remark] = field(default_factory=list)
@@ -214,17 +226,17 @@ class Import:
     def _statement(self, tree: exp.Expr, line: int) -> Iterable[str]:
         """Translate a statement; return why its result may differ."""
         if isinstance(tree, dialect.SetProperty):
-            self._set(str(tree.this.this), str(tree.expression.this))
-        elif isinstance(tree, dialect.CreateSource):
-            self.relations.pop(name_of(tree.this), None)
-            relation = declared(tree)
-            self.relations[relation.name] = relation
+            value = tree.args.get("expression")
+            self._set(str(tree.this.this), "latest" if value is None else str(value.this))
+        elif isinstance(tree, (dialect.CreateSource, dialect.CreateAs)):
+            return self._create(tree, line)
         elif isinstance(tree, dialect.InsertValues):
             self.inserted.append(inserted(tree, self._relation(tree.this), line))
-        elif isinstance(tree, dialect.CreateAs):
-            return self._create_as(tree, line)
         elif isinstance(tree, dialect.InsertAs):
             return self._insert_as(tree, line)
+        elif isinstance(tree, dialect.Alter):
+            relation = self.relations.pop(name_of(tree.this), None) or self._relation(tree.this)
+            self.relations[relation.name] = altered(relation, tree)
         elif isinstance(tree, dialect.Drop):
             self._drop(name_of(tree.this))
         elif not str(tree.this).startswith(_HARMLESS):
@@ -238,10 +250,28 @@ class Import:
             raise Untranslatable(f"the property {name} is not translated", "Leave it out.")
         self.earliest = value == "earliest"
 
+    def _create(self, tree: dialect.CreateSource | dialect.CreateAs, line: int) -> Iterable[str]:
+        name = name_of(tree.this)
+        if name in self.names and tree.args["if_missing"]:
+            return ()
+        if name in self.names and not tree.args["replaces"]:
+            raise Untranslatable(f"there is a {name} already, so ksqlDB refuses it", "Rename one of them.")
+        self.names.add(name)
+        self.relations.pop(name, None)
+        if isinstance(tree, dialect.CreateAs):
+            return self._create_as(tree, line)
+        self.relations[name] = declared(tree)
+        return ()
+
     def _drop(self, name: str) -> None:
-        """Forget what nothing in the file has made: a script often drops what an earlier run of it made."""
-        if name in self.relations:
-            raise Untranslatable(f"{name} is made in this file", "Leave out both statements.")
+        """Forget what no query makes or reads: a script often drops what an earlier run of it made."""
+        relation = self.relations.get(name)
+        if relation is not None and (
+            relation.is_derived or any(relation.topic in pipeline.topics for pipeline in self.pipelines)
+        ):
+            raise Untranslatable(f"queries of this file make or read {name}", "Leave out what is dropped.")
+        self.names.discard(name)
+        self.relations.pop(name, None)
 
     def _relation(self, name: exp.Expr) -> Relation:
         relation = self.relations.get(name_of(name))
@@ -253,7 +283,6 @@ class Import:
 
     def _create_as(self, tree: dialect.CreateAs, line: int) -> Iterable[str]:
         name, query = name_of(tree.this), tree.args["query"]
-        self.relations.pop(name, None)
         options = WithOptions.read(tree.args.get("options"))
         relations = [self._relation(node.this) for node in self._inputs(query)]
         result, kind = self._result(query, relations), str(tree.args["kind"])

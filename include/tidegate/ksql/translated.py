@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from sqlglot import exp
 
@@ -184,6 +185,15 @@ def _epoch_ms(text: str) -> int:
     except ValueError:
         raise Untranslatable(f"'{text}' is no time", "Write it like '2020-05-26T23:59:58.000'.") from None
     return (at - _EPOCH) // timedelta(milliseconds=1)
+
+
+def time_value(value: Any, type_: KsqlType) -> Any:
+    """Return an inserted value as JSON and DELIMITED have it: the text of a time as a number."""
+    if not isinstance(value, str) or type_.kind not in ("TIMESTAMP", "DATE", "TIME"):
+        return value
+    if type_.kind == "TIME":
+        return _epoch_ms(f"1970-01-01T{value}")
+    return _epoch_ms(value) // (DAY_MS if type_.kind == "DATE" else 1)
 
 
 def comparable(left: Translated, right: Translated, node: exp.Expr) -> tuple[Translated, Translated]:

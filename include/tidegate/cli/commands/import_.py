@@ -55,6 +55,12 @@ def ksql(file: Path, folder: Path | None, dry_run: bool, as_json: bool) -> None:
         sys.exit(2)
 
 
+_OF_RECORDS = (
+    "No statement says whether records have no key, a null value or values of another type: of these, "
+    "tidegate gives other results than ksqlDB, see docs/import-ksql.md."
+)
+
+
 def _report(imported: Import, files: list[Path], as_json: bool) -> None:
     if as_json:
         show([vars(remark) for remark in imported.remarks], True)
@@ -68,3 +74,5 @@ def _report(imported: Import, files: list[Path], as_json: bool) -> None:
         f"{len(imported.pipelines)} pipelines, {inexact} of them with another result as remarked; "
         f"{len(imported.remarks) - inexact} statements are not translated."
     )
+    if imported.pipelines:
+        say(_OF_RECORDS)
