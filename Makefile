@@ -38,7 +38,7 @@ e2e: ## Run what `make test` has only a sample of: real Airflow, clusters, login
 	@$(BOOTSTRAP) --dev
 	$(VENV)/pytest -m long
 
-faults: ## Kill, lose, raise and pause at every failpoint, some 960 faults (three quarters of an hour)
+faults: ## Kill, lose, raise and pause at every failpoint, some 1,000 faults (three quarters of an hour)
 	@$(BOOTSTRAP) --dev
 	$(VENV)/python -m tests.faults
 

@@ -9,9 +9,10 @@ a SQL table that is upserted; in `doctor` retention takes records before they ar
 before the second: nothing that is seen may differ from the plain one; in `replayed`, which has dead letters,
 too, one of two records in quarantine is discarded, and the second batch replays the other one, corrected. It
 also expects keys of a table. `tree` has a tree of stages behind a lookup whose changed rows make emissions: a
-join, a stage that retracts, one with `ttl`. The tables of both have other rows from the second batch on. The
-`connected` ones are the plain, the rich and the single one, computed in a session of a Spark Connect server:
-again, nothing that is seen may differ.
+join, a stage that retracts, one with `ttl`. The tables of both have other rows from the second batch on.
+`posted` has an HTTP sink, too: its receiver stores idempotency keys, and outlives the steps. The `connected`
+ones are the plain, the rich and the single one, computed in a session of a Spark Connect server: again,
+nothing that is seen may differ.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import pyarrow as pa
 
 from tests.faults.databases import Databases
 from tests.faults.fault import PLAIN
+from tests.faults.receiver import ReceiverProcess
 from tests.quarantines import stored_quarantine
 from tidegate import inspect, quarantine
 from tidegate.app import App, stream_of
@@ -39,7 +41,7 @@ from tidegate_dev.demo.topics import committed_records
 
 NOW_MS = 1_700_000_000_000
 RICH, DOCTOR, SINGLE, MAINTAINED, REPLAYED = "rich", "doctor", "single", "maintained", "replayed"
-TREE = "tree"
+TREE, POSTED = "tree", "posted"
 BATCHES = 3
 """The last one is the drain."""
 CONNECTED, CONNECTED_RICH, CONNECTED_SINGLE = "connected", "connected_rich", "connected_single"
@@ -59,7 +61,7 @@ source:
 {lookup}stages:
   - {{name: level, select: {{open: "quantity > 0", quantity: quantity{region}}}, emit: {{on: change}}}}
 {further}sinks:
-{topics}  - {{kind: sql, table: levels, mode: {mode}, with_key: true, stage: level}}
+{topics}{endpoint}  - {{kind: sql, table: levels, mode: {mode}, with_key: true, stage: level}}
   - {{kind: table}}
 {quality}{quarantine}"""
 BUNDLE = "  - {name: bundle, from: level, reduce: collect, emit: {on: threshold, count: 2, after: 1h}}\n"
@@ -84,6 +86,8 @@ BRANCHES = """\
   - {name: recent, from: level, emit: {on: change, clock: run}, ttl: {after: 20s, emit: deletion}}
 """
 TOPIC = "  - {{kind: kafka, topic: {topic}, with_key: true, stage: {stage}}}\n"
+ENDPOINT = "  - {kind: http, path: levels, stage: level, batch_records: 3}\n"
+"""A batch has several requests."""
 LOOKUP = "lookup: [{{table: {table}, on: [shop], columns: [region], on_change: {on_change}}}]\n"
 QUALITY = "quality: {suite: strict, stage: level, on_failure: quarantine}\n"
 QUARANTINE = "quarantine: {{topic: {dead}}}\n"
@@ -149,6 +153,7 @@ class Scene:
         if self.history == DOCTOR:
             self.source = f"source-{self.name}"
         self.fired = self.folder / "fired"
+        self.receiver = ReceiverProcess(self.folder / "receiver") if self.history == POSTED else None
         (self.folder / "pipelines" / f"{self.name}.yaml").write_text(
             PIPELINE.format(
                 name=self.name,
@@ -156,6 +161,7 @@ class Scene:
                 topics="".join(
                     TOPIC.format(topic=topic, stage=stage) for stage, topic in self.topics.items()
                 ),
+                endpoint=ENDPOINT if self.receiver is not None else "",
                 most=1000 if self.history in (SINGLE, REPLAYED) else 13,
                 further=self._further_stages,
                 region=", region: region" if self._lookup else "",
@@ -209,6 +215,7 @@ class Scene:
             "TIDEGATE_PIPELINES": str(self.folder / "pipelines"),
             "TIDEGATE_LEDGER": self.databases.ledger,
             "TIDEGATE_SQL": self.databases.sink,
+            **({} if self.receiver is None else {"TIDEGATE_HTTP": self.receiver.url}),
         }
 
     def trigger(self, run_id: str, batch: int) -> Trigger:
@@ -253,6 +260,11 @@ class Scene:
 
         write_deltalake(self.table, pa.table(TABLES[self.history][version]), mode="overwrite")
 
+    def stop_receiver(self) -> None:
+        """End the receiver of requests, if there is one. What it has used can still be observed."""
+        if self.receiver is not None:
+            self.receiver.stop()
+
     def delete_topics(self) -> None:
         """The broker need not keep what was compared."""
         from kafka import KafkaAdminClient
@@ -287,6 +299,7 @@ class Scene:
             "topics": {stage: read_topic(self.servers, topic) for stage, topic in self.topics.items()},
             "dead letters": read_topic(self.servers, self.dead) if self.has_dead_letters else {},
             "rows": self.databases.levels(in_order=self.history != RICH),
+            "posted": [] if self.receiver is None else self.receiver.emissions(),
             "table": self._table(app.lake(stream).table_sink(None)),
             "state": {
                 stage: inspect.read_state(app, stream, stage=stage).to_pylist() for stage in self.stages

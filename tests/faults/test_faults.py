@@ -15,8 +15,8 @@ from tests.faults.catalogue import (
     matrix,
     sample,
 )
-from tests.faults.fault import Case, case_text, parse_case
-from tests.faults.history import CONNECTED
+from tests.faults.fault import PLAIN, Case, case_text, parse_case
+from tests.faults.history import CONNECTED, POSTED
 from tests.faults.pool import Pool
 
 FAULTS, IN_A_SERVER = 4, 1
@@ -62,8 +62,8 @@ def test_the_histories_meet_every_failpoint(pool: Pool) -> None:
 @pytest.mark.broker
 @pytest.mark.spark
 def test_faults_and_retries_leave_no_trace(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = [case for case in all_cases(pool.hits) if case[0].history == "plain"]
-    assert_nobody_can_tell(pool, plain, FAULTS, capsys)
+    cases = [case for case in all_cases(pool.hits) if case[0].history in (PLAIN, POSTED)]
+    assert_nobody_can_tell(pool, cases, FAULTS, capsys)
 
 
 @pytest.mark.broker

@@ -105,6 +105,7 @@ class Worker:
             calm.play(batch)
             import_all(_modules_of(scene))
             note(published=True)
+        scene.stop_receiver()
         if history == MAINTAINED:
             self._require_nobody_can_tell(kind)
         if history == PLAIN:
@@ -216,6 +217,7 @@ class Worker:
     def _put_away(self, scene: Scene, wrong: list[str]) -> None:
         """Remove a scene, or keep what went wrong for inspection."""
         in_child(self.spark.let_go, self.home / "let_go.log")
+        scene.stop_receiver()
         if wrong:
             wrong.append(f"log: {scene.log}")
         else:
