@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 
 from tests.sinks.iceberg.lakehouse import Lakehouse, duck
 from tests.storage.files_for_tests import SCHEMA, row
+from tests.storage.s3_server import BUCKET, s3_of_this_process
 from tests.storage.tables_for_tests import (
     FOLDER,
     VALUES,
@@ -302,3 +303,14 @@ def test_setting_names_the_format_of_tables(text: str, variable: str | None) -> 
 def test_unknown_format_of_tables_is_refused(text: str) -> None:
     with pytest.raises(SettingsInvalid, match=r"TIDEGATE_TABLES is .* Write delta, iceberg, or iceberg:NAME"):
         Settings.from_environment({"TIDEGATE_TABLES": text})
+
+
+def test_lake_in_an_object_store_has_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_of_this_process(tmp_path / "s3", monkeypatch, attempts=3) as server:
+        root = f"s3://{BUCKET}/a lake"
+        table = format_in(tmp_path).table_in(Store(root), FOLDER, STATE_COLUMNS)
+        catch_up(table, [batch(table, 1), batch(table, 2)])
+        region = {"s3.endpoint": server.url, "s3.region": "eu-north-1"}
+        read = SqlCatalog("default", uri=f"sqlite:///{tmp_path}/catalog.db", **region).load_table(NAME)
+        assert read.location().startswith(root)
+        assert sorted(read.scan().to_arrow()["hash"].to_pylist()) == [1, 2]

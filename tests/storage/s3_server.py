@@ -18,16 +18,18 @@ from tests.web import serving, url_of
 from tidegate.storage import store as store_module
 
 BUCKET = "bucket"
-FaultKind = Literal["none", "fail", "stall", "lose", "late", "unconditional"]
+FaultKind = Literal["none", "fail", "deny", "stall", "lose", "late", "unconditional"]
+_DENIED = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
 
 
 @dataclass
 class Fault:
     """A fault of the next `times` requests with this method whose path has `path` in it.
 
-    none: nothing, they are only counted · fail: 503, and nothing is done · stall: no answer, and nothing is
-    done · lose: it is done, but the connection ends without an answer · late: it is done once the client has
-    asked for the same again and was answered · unconditional: done, but without its condition. `met` counts.
+    none: nothing, they are only counted · fail: 503, and nothing is done · deny: 403, and nothing is done ·
+    stall: no answer, and nothing is done · lose: it is done, but the connection ends without an answer ·
+    late: it is done once the client has asked for the same again and was answered · unconditional: done, but
+    without its condition. `met` counts.
     """
 
     kind: FaultKind
@@ -135,6 +137,10 @@ def _proxy(backend: int, server: S3Server) -> type[BaseHTTPRequestHandler]:
             kind = fault.kind if fault is not None else None
             if kind == "fail":
                 self._answer(503, {}, b"")
+                return
+            if kind == "deny":
+                headers = {"Content-Type": "application/xml", "Content-Length": str(len(_DENIED))}
+                self._answer(403, headers, _DENIED)
                 return
             if kind == "stall":
                 server.ended.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,17 @@ _FROM_ENVIRONMENT = {"s3.endpoint": "AWS_ENDPOINT_URL", "s3.region": "AWS_REGION
 """Property -> the variable of the lake's object store that it is by default."""
 _REST = ("http://", "https://")
 _EXAMPLE = '{"uri": "postgresql+psycopg://user:password@host/catalog", "warehouse": "s3://lake/tables"}'
+_NO_BUCKET = re.compile("NO_SUCH_BUCKET")
+_NO_ACCESS = re.compile(
+    "ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE|INVALID_CLIENT_TOKEN_ID|UNRECOGNIZED_CLIENT|EXPIRED_TOKEN|"
+    "HTTP status 40[13]"
+)
+_OF_STORE = {
+    _NO_BUCKET: "Create the bucket, or name another one in the `warehouse` of {variable}, then run again.",
+    _NO_ACCESS: "Correct `s3.access-key-id` and `s3.secret-access-key` in {variable} (without them, "
+    "`AWS_ACCESS_KEY_ID` and the like), or let them list, read, write and delete there, then run again.",
+}
+"""Refusals in the errors of Arrow's file systems, which are all of one type -> what a person does."""
 _TIMEOUT_S = 60.0
 _DRIVERS = {"postgresql": "psycopg"}
 
@@ -143,6 +155,8 @@ class CatalogConfig:
         try:
             yield
         except self.failures as error:
+            if isinstance(error, OSError):
+                self._require_access(self.message(error))
             if isinstance(error, self._refusals):
                 raise SinkRefused(
                     f"The catalog in {self.variable} ({self.place}) refuses the request: "
@@ -156,6 +170,13 @@ class CatalogConfig:
                 "Check their addresses, and that both run and take connections; then run again, nothing is "
                 "lost or sent twice.",
             ) from None
+
+    def _require_access(self, message: str) -> None:
+        """Raise SinkRefused if an error of the store of the tables says that a person has to act."""
+        for refusal, remedy in _OF_STORE.items():
+            if refusal.search(message):
+                what = f"The store of the tables of {self.variable} refuses a request: {message}"
+                raise SinkRefused(what, remedy.format(variable=self.variable)) from None
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:

@@ -10,6 +10,9 @@ from urllib.request import url2pathname
 from tidegate.errors import SinkRefused
 from tidegate.sinks.port import OpenSink
 
+S3_SCHEMES = ("s3", "s3a", "s3n")
+"""The schemes of one place, which programs write in several ways."""
+
 
 def require_apart(sink: OpenSink[Any], table: str) -> None:
     """Check that a table's folder and the folder of any pipeline do not overlap. Raises SinkRefused."""
@@ -27,9 +30,12 @@ def require_apart(sink: OpenSink[Any], table: str) -> None:
 def _place(path: str) -> PurePath:
     """Return the path of a folder without links; for an object store, its URI.
 
-    >>> _place("s3://lake/shop/").is_relative_to(_place("s3://lake"))
+    >>> _place("s3a://lake/shop/").is_relative_to(_place("s3://lake"))
     True
     """
-    if "://" not in path:
+    scheme, separator, rest = path.partition("://")
+    if not separator:
         return Path(path).resolve()
-    return Path(url2pathname(urlsplit(path).path)).resolve() if path.startswith("file:") else PurePath(path)
+    if scheme == "file":
+        return Path(url2pathname(urlsplit(path).path)).resolve()
+    return PurePath(f"s3://{rest}" if scheme in S3_SCHEMES else path)

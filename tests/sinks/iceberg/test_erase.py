@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,7 +38,12 @@ def filled(folder: Path, sinks: str) -> Lakehouse:
 
 def traces(stream: Lakehouse) -> list[str]:
     """Return the files below the warehouse that show the key, decompressed."""
-    files = [file for file in Path(stream.warehouse.removeprefix("file://")).rglob("*") if file.is_file()]
+    folder = Path(stream.warehouse.removeprefix("file://"))
+    return shown_in(file for file in folder.rglob("*") if file.is_file())
+
+
+def shown_in(files: Iterable[Path]) -> list[str]:
+    """Return the names of the files that show the key."""
     return [file.name for file in files if any(KEY in text for text in _contents(file))]
 
 

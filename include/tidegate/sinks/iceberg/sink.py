@@ -45,13 +45,17 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
             require_apart(self, location)
 
     def check_target(self) -> None:
-        """Check that the catalog answers. Writes nothing."""
+        """Check that the catalog and the store of its tables answer. Writes nothing."""
         with self._opened() as table:
             table.mark()
+            table.check_bucket()
 
     def check_outbox(self, outbox: Outbox) -> None:
-        """Check that the table takes the emitted columns, also those that are new since an edit."""
+        """Check that the table takes the emitted columns, also those that are new since an edit, or can be
+        created.
+        """
         with self._opened() as table:
+            table.check_bucket()
             table.check_columns(self._rows(outbox).schema)
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileSelector, FileType
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.schema import Schema
@@ -30,6 +31,7 @@ from tidegate.failpoints import failpoint
 from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.iceberg.table import NOT_EVOLVED, CatalogTable, files_of, path_of
 from tidegate.sinks.iceberg.rows import Removal
+from tidegate.sinks.places import S3_SCHEMES
 
 FORMAT = 1
 """The format of what summaries and properties say about a stream; raise it when the meaning changes."""
@@ -85,6 +87,20 @@ class SinkTable(CatalogTable):
                 f"Check the warehouse in {self._config.variable}, rights and space; then run again, nothing "
                 "is lost.",
             ) from error
+
+    def check_bucket(self) -> None:
+        """Check that a new table's bucket exists. Raises SinkRefused."""
+        location = self._config.location(self.identifier) or ""
+        scheme, _, path = location.partition("://")
+        if self.table is not None or scheme not in S3_SCHEMES:
+            return
+        bucket = path.partition("/")[0]
+        system = load_file_io(self._catalog.properties, location).fs_by_scheme(scheme, bucket)
+        if system.get_file_info(bucket).type == FileType.NotFound:
+            raise SinkRefused(
+                f"There is no bucket {bucket} for the new table {self.identifier}",
+                f"Create it, or name another one in the `warehouse` of {self._config.variable}.",
+            )
 
     def mark(self) -> TableProgress:
         """Return the newest batch that the table has. Raises ProgressUnreadable."""
