@@ -15,7 +15,7 @@ from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.registry_config import RegistryConfig
 from tidegate.model.connection import Connection
-from tidegate.sinks.http.config import HttpConfig
+from tidegate.sinks.web import HttpConfig
 
 pytestmark = pytest.mark.airflow
 

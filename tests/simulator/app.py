@@ -32,10 +32,10 @@ from tidegate.quality.suite import Severity
 from tidegate.quality.verdict import ExpectationResult, Verdict
 from tidegate.recovery import Situation
 from tidegate.settings import Settings
-from tidegate.sinks.http.config import HttpConfig
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.places import _place
 from tidegate.sinks.sql.layout import Layout
+from tidegate.sinks.web import HttpConfig
 from tidegate.storage import Manifest
 
 CHUNK_RECORDS = 2
@@ -266,7 +266,7 @@ REPLACED: dict[str, Any] = _MADE_ONCE | {
     "tidegate.sinks.sql.sink.publisher_to": lambda *arguments: sinks.publisher_to(here().shelf, *arguments),
     "tidegate.sinks.sql.sink.OpenSqlTable.check_outbox": lambda *_: None,
     "tidegate.sinks.sql.sink.OpenSqlTable._check_table": lambda *_: None,
-    "tidegate.sinks.http.endpoint.httpx.Client": lambda **settings: receivers.SimHttpClient(
+    "tidegate.sinks.web.httpx.Client": lambda **settings: receivers.SimHttpClient(
         here().world, here().receiver, **settings
     ),
     "tidegate.sinks.http.endpoint.Endpoint.reach": lambda _: receivers.reach(here().world),

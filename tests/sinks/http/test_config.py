@@ -17,7 +17,7 @@ from tests.certificates import Authority
 from tests.sinks.http.receiver import Endpoint
 from tidegate import inspect
 from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
-from tidegate.sinks.http.config import HttpConfig
+from tidegate.sinks.web import HttpConfig
 
 VARIABLE = "TIDEGATE_HTTP"
 CANARY = "hunter2hunter2"

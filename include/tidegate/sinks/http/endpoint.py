@@ -11,7 +11,6 @@ No redirect is followed: a request has secrets, and they are for the host that t
 
 from __future__ import annotations
 
-import logging
 import random
 import socket
 import ssl
@@ -25,15 +24,10 @@ from typing import NamedTuple
 
 import httpx2 as httpx
 
-from tidegate.errors import SettingsInvalid, SinkBusy, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.errors import SinkBusy, SinkRefused, SinkUnavailable
 from tidegate.failpoints import failpoint
-from tidegate.sinks.http.config import HttpConfig
 from tidegate.sinks.http.requests import EmissionRequest
-
-_SHOWS_ALL = ("httpx2", "httpcore2")
-"""Loggers that at the levels INFO and DEBUG show URLs and headers, which contain secrets."""
-for _logger in map(logging.getLogger, _SHOWS_ALL):
-    _logger.setLevel(max(_logger.level, logging.WARNING))
+from tidegate.sinks.web import HttpConfig
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """The seconds before the second, third, … try of a request, unless the endpoint asks for another pause."""
@@ -52,7 +46,6 @@ _REMEDIES = {
 }
 """Status of a refusal, 300 for each redirect -> what a person does."""
 _READ_BYTES = 64 * 1024
-_SHOWN = 300
 
 
 class Answer(NamedTuple):
@@ -87,21 +80,7 @@ class Endpoint:
 
     def __enter__(self) -> Endpoint:
         """Make the client, which connects with the first request."""
-        config = self._config
-        headers = {"user-agent": "tidegate", "accept-encoding": "identity", **config.headers}
-        if config.token is not None:
-            headers["authorization"] = f"Bearer {config.token}"
-        client = httpx.Client(
-            headers=headers,
-            auth=config.login,
-            # Without TLS nobody needs to be trusted; True would load the authorities of the machine.
-            verify=config.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            timeout=config.timeout,
-            proxy=config.proxy,
-            follow_redirects=False,
-            trust_env=False,  # else a variable of the environment could lead secrets to another host
-        )
-        self._client = self._open.enter_context(client)
+        self._client = self._open.enter_context(self._config.client())
         return self
 
     def __exit__(
@@ -140,8 +119,8 @@ class Endpoint:
             with failpoint("http.send"):
                 return self._post(request)
         except (httpx.TransportError, ConnectionError) as error:
-            if (refusal := _tls_reason(error)) is not None:
-                raise self._without_tls(refusal) from None
+            if (refusal := self._config.without_tls(error)) is not None:
+                raise refusal from None
             return Answer(0, self._reason(error))
 
     def _post(self, request: EmissionRequest) -> Answer:
@@ -161,7 +140,7 @@ class Endpoint:
                 if monotonic() > ends:
                     return Answer(0, "the answer does not end")
             pause = _pause(response.headers.get("retry-after"))
-            return Answer(response.status_code, self._shown(body.decode(errors="replace")), pause)
+            return Answer(response.status_code, self._config.shown(body.decode(errors="replace")), pause)
 
     def reach(self) -> None:
         """Connect to the endpoint, or to its proxy, without sending a request.
@@ -174,19 +153,14 @@ class Endpoint:
                 if config.tls is not None and config.proxy is None:
                     config.tls.wrap_socket(plain, server_hostname=config.host).close()
         except ssl.SSLError as error:
-            raise self._without_tls(_tls_text(error)) from None
+            raise self._config.tls_refused(error) from None
         except OSError as error:
             raise self._unavailable(Answer(0, self._reason(error))) from None
 
     def _reason(self, error: Exception) -> str:
         """Return why no answer came: `Connection refused`, `Name or service not known`."""
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return self._shown(text)
-
-    def _shown(self, text: str) -> str:
-        """Return the beginning of a text as one line, without secrets that it repeats."""
-        redacted = self._config.redacted(text)
-        return " ".join("".join(char if char.isprintable() else " " for char in redacted).split())[:_SHOWN]
+        return self._config.shown(text)
 
     def _refused(self, request: EmissionRequest, answer: Answer) -> SinkRefused:
         text = f": {answer.text}" if answer.text else ""
@@ -211,13 +185,6 @@ class Endpoint:
             "is lost, and a request that it may have is sent with the same idempotency key.",
         )
 
-    def _without_tls(self, reason: str) -> TidegateError:
-        return SettingsInvalid(
-            f"The endpoint {self._config.place} cannot be reached by TLS: {reason}",
-            f"Check in {self._config.variable} that the port takes TLS, that ssl.ca.location is who signed "
-            "its certificate, and that it takes the client's.",
-        )
-
 
 def _pause(written: str | None) -> float | None:
     """Return the seconds of a `Retry-After`, which has a number or a date; None for anything else.
@@ -235,15 +202,3 @@ def _pause(written: str | None) -> float | None:
         return None
     zoned = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
     return max(0.0, (zoned - datetime.now(timezone.utc)).total_seconds())
-
-
-def _tls_reason(error: BaseException) -> str | None:
-    """Return why TLS failed; None if another failure is the cause."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
-        cause = cause.__cause__ or cause.__context__
-    return None if cause is None else _tls_text(cause)
-
-
-def _tls_text(error: ssl.SSLError) -> str:
-    return getattr(error, "verify_message", None) or error.reason or type(error).__name__

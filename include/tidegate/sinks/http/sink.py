@@ -14,12 +14,12 @@ from functools import cached_property
 from tidegate.errors import RecordTooLarge, SinkAhead
 from tidegate.ledger import LeasedLedger, SinkProgress
 from tidegate.model.connection import Connection
-from tidegate.sinks.http.config import HttpConfig
 from tidegate.sinks.http.endpoint import Endpoint
 from tidegate.sinks.http.model import HttpSink
 from tidegate.sinks.http.requests import emission_requests, form_of, largest_part
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.port import Dataset, OpenSink
+from tidegate.sinks.web import HttpConfig
 
 
 class OpenEndpoint(OpenSink[HttpSink]):
@@ -42,12 +42,8 @@ class OpenEndpoint(OpenSink[HttpSink]):
 
     def warnings(self) -> Iterable[str]:
         """Yield a sentence if a secret would go over the network unencrypted."""
-        config = self._config
-        if config.tls is None and (config.login or config.token or config.headers):
-            yield (
-                f"The secrets in {config.variable} go to {config.place} without TLS: everyone on the way can "
-                "read them."
-            )
+        if (exposure := self._config.exposure) is not None:
+            yield exposure
 
     def check_outbox(self, outbox: Outbox) -> None:
         """Check that each emission fits into a request, and that the endpoint can be connected to."""

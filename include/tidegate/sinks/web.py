@@ -1,7 +1,10 @@
-"""The configuration of an endpoint: its URL, the secrets of its requests, and how long they may take."""
+"""The configuration of a server that sinks send requests to: its URL, the secrets of requests, and how long
+they may take.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 from base64 import b64encode
@@ -11,10 +14,17 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
+import httpx2 as httpx
+
 from tidegate.errors import SettingsInvalid
 from tidegate.kafka.config import Secret, properties_in
 from tidegate.kafka.connection import ssl_context
 from tidegate.redaction import redacted
+
+_SHOWS_ALL = ("httpx2", "httpcore2")
+"""Loggers that at the levels INFO and DEBUG show URLs and headers, which contain secrets."""
+for _logger in map(logging.getLogger, _SHOWS_ALL):
+    _logger.setLevel(max(_logger.level, logging.WARNING))
 
 VARIABLE = "TIDEGATE_HTTP"
 _URL, _LOGIN, _TOKEN = "url", "basic.auth.user.info", "bearer.auth.token"
@@ -30,6 +40,7 @@ _OWN_HEADERS = frozenset(
 _DEFAULT_TIMEOUT = "30"
 _LONGEST_TIMEOUT = 600.0
 _PORTS = {"http": 80, "https": 443}
+_SHOWN = 300
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,53 @@ class HttpConfig:
             return float(self.properties.get(_TIMEOUT, _DEFAULT_TIMEOUT))
         except ValueError:
             return -1.0
+
+    def client(self) -> httpx.Client:
+        """Return a client with the secrets in place, which connects with the first request."""
+        headers = {"user-agent": "tidegate", "accept-encoding": "identity", **self.headers}
+        if self.token is not None:
+            headers["authorization"] = f"Bearer {self.token}"
+        return httpx.Client(
+            headers=headers,
+            auth=self.login,
+            # Without TLS nobody needs to be trusted; True would load the authorities of the machine.
+            verify=self.tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            timeout=self.timeout,
+            proxy=self.proxy,
+            follow_redirects=False,
+            trust_env=False,  # else a variable of the environment could lead secrets to another host
+        )
+
+    @property
+    def exposure(self) -> str | None:
+        """A warning if a secret would go over the network unencrypted."""
+        if self.tls is not None or not (self.login or self.token or self.headers):
+            return None
+        return (
+            f"The secrets in {self.variable} go to {self.place} without TLS: everyone on the way can read "
+            "them."
+        )
+
+    def shown(self, text: str) -> str:
+        """Return the beginning of a text as one line, without secrets that it repeats."""
+        hidden = self.redacted(text)
+        return " ".join("".join(char if char.isprintable() else " " for char in hidden).split())[:_SHOWN]
+
+    def without_tls(self, error: BaseException) -> SettingsInvalid | None:
+        """Return the error for a server whose certificate is refused; None if an error has another cause."""
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+            cause = cause.__cause__ or cause.__context__
+        return None if cause is None else self.tls_refused(cause)
+
+    def tls_refused(self, error: ssl.SSLError) -> SettingsInvalid:
+        """Return the error for a server that cannot be reached by TLS."""
+        reason = getattr(error, "verify_message", None) or error.reason or type(error).__name__
+        return SettingsInvalid(
+            f"The endpoint {self.place} cannot be reached by TLS: {reason}",
+            f"Check in {self.variable} that the port takes TLS, that ssl.ca.location is who signed "
+            "its certificate, and that it takes the client's.",
+        )
 
     def redacted(self, text: str) -> str:
         """Return a message with the secrets replaced by `***`."""
