@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.clickhouse import ClickHouseServer, clickhouse_server
 from tests.examples import DEFAULT_EXAMPLES
 from tests.mariadb import MariaDbServer, mariadb_server
 from tests.memory import folder_in_memory
@@ -68,7 +69,7 @@ def pytest_collection_finish() -> None:
 _MARKS = {
     "spark": {"spark"},
     "broker": {"broker", "secured"},
-    "process": {"mariadb", "postgres", "postgres_url"},
+    "process": {"clickhouse", "clickhouse_url", "mariadb", "postgres", "postgres_url"},
 }
 """Mark -> the fixtures that say that a test needs it."""
 
@@ -171,6 +172,19 @@ def mariadb() -> Iterator[MariaDbServer]:
     """A real MariaDB server, for all tests that need one."""
     with mariadb_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def clickhouse() -> Iterator[ClickHouseServer]:
+    """The engine of ClickHouse behind HTTP, for all tests that need one."""
+    with clickhouse_server() as server:
+        yield server
+
+
+@pytest.fixture
+def clickhouse_url(clickhouse: ClickHouseServer) -> str:
+    """An empty database of one test's own on that server."""
+    return clickhouse.new_database()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -98,7 +98,8 @@ def test_described_variables_equal_those_read() -> None:
     texts = re.sub(r"^VARIABLES = \(\n.*?^\)\n", "", "\n".join(code), flags=re.DOTALL | re.MULTILINE)
     quoted = set(re.findall(r'"(TIDEGATE_[A-Z_]*[A-Z])"', texts))
     by_connection = {
-        f"TIDEGATE_{kind}_<CONNECTION>" for kind in ("KAFKA", "SQL", "REGISTRY", "HTTP", "ICEBERG")
+        f"TIDEGATE_{kind}_<CONNECTION>"
+        for kind in ("KAFKA", "SQL", "REGISTRY", "HTTP", "ICEBERG", "CLICKHOUSE")
     }
     assert {variable.name for variable in (*VARIABLES, *stack.VARIABLES)} == (
         quoted - INTERNAL

@@ -24,7 +24,7 @@ DEFAULT_PAGE_WAIT = timedelta(seconds=0.5)
 _MEMORY = re.compile(r"([1-9][0-9]*)([mg])", re.IGNORECASE)
 _LEAST_MEMORY_MIB = 512  # Spark refuses to start with less than 450
 _CONNECTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY|HTTP|ICEBERG)(_[A-Z0-9_]+)?")
+_CONNECTION = re.compile(r"TIDEGATE_(KAFKA|SQL|REGISTRY|HTTP|ICEBERG|CLICKHOUSE)(_[A-Z0-9_]+)?")
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,12 @@ VARIABLES = (
     ),
     Variable("TIDEGATE_ICEBERG_<CONNECTION>", "The same, for those with `connection: <connection>`."),
     Variable(
+        "TIDEGATE_CLICKHOUSE",
+        "URL of the server of ClickHouse sinks without a `connection`, or a JSON object of its properties, "
+        "secrets included.",
+    ),
+    Variable("TIDEGATE_CLICKHOUSE_<CONNECTION>", "The same, for those with `connection: <connection>`."),
+    Variable(
         "TIDEGATE_TABLES",
         "Format of the tables for other engines: `delta`, or `iceberg` in the catalog of TIDEGATE_ICEBERG; "
         "`iceberg:<connection>` for that of TIDEGATE_ICEBERG_<CONNECTION>.",
@@ -130,8 +136,8 @@ class Settings:
 
     `tables` is the catalog of the tables for other engines; None: they are Delta tables.
     `connections` is variable -> text, of Kafka clusters, SQL sinks' databases, schema registries,
-    endpoints of HTTP sinks and Iceberg catalogs. A connection is parsed when it is used, so a wrong one stops
-    only the pipelines that use it.
+    endpoints of HTTP sinks, Iceberg catalogs and servers of ClickHouse. A connection is parsed when it is
+    used, so a wrong one stops only the pipelines that use it.
 
     Example: `Settings.from_environment({"TIDEGATE_HOME": "/data"}).lake` is `/data/lake`.
     """
@@ -234,6 +240,15 @@ class Settings:
         """
         example = "https://catalog.example.com, or to a JSON object of properties"
         return self._text(Connection("iceberg", name), "no catalog is known for Iceberg sinks", example)
+
+    def clickhouse(self, name: str | None = None) -> str:
+        """Return the URL or the properties of a server of ClickHouse, by its connection name (None:
+        TIDEGATE_CLICKHOUSE).
+
+        Raises SettingsInvalid if it is not set.
+        """
+        example = "https://user:password@host:8443, or to a JSON object of properties"
+        return self._text(Connection("clickhouse", name), "no server is known for ClickHouse sinks", example)
 
     def _text(self, connection: Connection, lacks: str, example: str) -> str:
         if not self.has(connection):

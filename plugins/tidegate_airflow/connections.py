@@ -11,6 +11,7 @@
 `tidegate_iceberg`, `tidegate_iceberg_<name>`  Iceberg catalogs: a database like those of SQL sinks, or a REST
                    catalog: the URL in the same way as of an endpoint, client id and secret as login and
                    password; `warehouse`, `s3.endpoint` and the like in the extra field
+`tidegate_clickhouse`, `tidegate_clickhouse_<name>`  servers of ClickHouse sinks: like endpoints of HTTP sinks
 `tidegate_ledger`  the ledger's database, if it is not in TIDEGATE_LEDGER
 
 Connections that Airflow lacks can be set in the environment: TIDEGATE_KAFKA, TIDEGATE_SQL_<NAME>, …
@@ -189,7 +190,7 @@ def kafka_properties(connection: Any) -> dict[str, Any]:
 
 
 def web_text(connection: Any) -> str:
-    """Return the connection of a schema registry, or of an HTTP sink, as the JSON text of its variable.
+    """Return the connection of a schema registry, an endpoint or ClickHouse as the JSON text of its variable.
 
     From then on Airflow's logs mask its secrets.
 
@@ -275,6 +276,7 @@ _TEXTS: Mapping[str, Callable[[Any], str]] = {
     "registry": web_text,
     "http": web_text,
     "iceberg": catalog_text,
+    "clickhouse": web_text,
 }
 """A connection's kind -> the function that gives the text of its variable."""
 

@@ -57,6 +57,7 @@ class Committed:
         http: str = "",
         iceberg: str = "",
         tables: str = "",
+        clickhouse: str = "",
     ) -> None:
         self.folder = folder
         self.file = folder / "pipelines" / "visitors.yaml"
@@ -79,6 +80,7 @@ class Committed:
                     "TIDEGATE_HTTP": http,
                     "TIDEGATE_ICEBERG": iceberg,
                     "TIDEGATE_TABLES": tables,
+                    "TIDEGATE_CLICKHOUSE": clickhouse,
                 }.items()
                 if value
             },

@@ -60,8 +60,8 @@ def test_its_first_pipeline_is_made_by_its_command(tmp_path: Path) -> None:
 
 def test_every_connection_of_the_page_is_used() -> None:
     code = "".join(path.read_text() for path in (ROOT / "plugins" / "tidegate_airflow").glob("*.py"))
-    code += "".join(f'"{Connection(kind).airflow_id}"' for kind in ("sql", "http", "iceberg"))
+    code += "".join(f'"{Connection(kind).airflow_id}"' for kind in ("sql", "http", "iceberg", "clickhouse"))
     rows = PAGE.split("## Connections", 1)[1].split("## ", 1)[0]
     names = re.findall(r"^\| `(\w+)`", rows, re.MULTILINE)
-    assert len(names) == 7
+    assert len(names) == 8
     assert [name for name in names if name not in code] == []

@@ -48,6 +48,7 @@ PAGES = (
         "messages",
         "http",
         "iceberg",
+        "clickhouse",
         "cloudevents",
         "quality",
         "quarantine",

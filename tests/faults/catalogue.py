@@ -137,6 +137,12 @@ OF_ICEBERG = {
 }
 """No history has Iceberg tables: `tests/sinks/iceberg` and `tests/iceberg` fail at each of them."""
 
+OF_CLICKHOUSE = {
+    *("clickhouse.read_progress", "clickhouse.create", "clickhouse.insert", "clickhouse.progress"),
+    *("clickhouse.restart", "clickhouse.seal", "clickhouse.erase"),
+}
+"""No history has a ClickHouse sink: `tests/sinks/clickhouse` fails at each of them."""
+
 OF_REFUSED_ROWS = {"ledger.replace_files", "sql.trial", "validate.quarantine"}
 """No history has a table that refuses rows: `tests/batch/test_refused_rows.py` fails at each of them."""
 
@@ -149,7 +155,7 @@ OF_ERASURE = {
 """No history erases a key: `tests/erasure` does."""
 
 _OF_PEOPLE = TOLD_TO_PEOPLE | OF_RECOVERY | OF_ERASURE
-_OF_SINKS = OF_ICEBERG | OF_REFUSED_ROWS
+_OF_SINKS = OF_ICEBERG | OF_CLICKHOUSE | OF_REFUSED_ROWS
 NOT_OF_A_BATCH = _OF_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION | _OF_SINKS
 
 IN_A_SERVER = {

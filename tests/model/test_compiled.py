@@ -151,7 +151,8 @@ def test_every_class_of_the_grammar_survives_being_compiled(trusted: pytest.Monk
     by_bytes = made({"emit": {"on": "change", "equal": "bytes"}})
     windows = ({"sliding": "1h"}, {"cumulating": "1h", "every": "1m"})
     in_windows = made(*({**COUNT, "window": window} for window in windows))
-    of_files = [refusing, of_csv, of_log, by_bytes, in_windows]
+    to_clickhouse = made(sinks=[{"kind": "clickhouse", "table": "a.b", "connection": "c"}])
+    of_files = [refusing, of_csv, of_log, by_bytes, in_windows, to_clickhouse]
     scheduled = [parse_pipeline(text, "p.yaml") for text in (on_assets, on_data)]
     pipelines = [partial, *with_everything().values(), *scheduled, *of_files]
     for pipeline in pipelines:

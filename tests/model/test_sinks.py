@@ -243,6 +243,18 @@ def test_iceberg_table_has_a_namespace(table: str) -> None:
     assert "namespace.table" in fix
 
 
+def test_clickhouse_sinks_have_names_that_differ() -> None:
+    written = [{"table": "b"}, {"table": "a.b", "connection": "c"}]
+    sinks = made(sinks=[{"kind": "clickhouse", **fields} for fields in written]).sinks
+    assert [sink.name for sink in sinks] == ["clickhouse:b", "clickhouse:c:a.b"]
+
+
+@pytest.mark.parametrize("table", ["a.", ".a", "a.b.c", "a-b", "a/b", "1", "", f"a.{'b' * 199}"])
+def test_clickhouse_table_has_a_plain_name(table: str) -> None:
+    ((field, message, _),) = refused(sinks=[{"kind": "clickhouse", "table": table}])
+    assert (field, "is not a table of ClickHouse" in message) == ("sinks.0.table", True)
+
+
 def test_iceberg_columns_have_one_meaning() -> None:
     stage = COUNT | {"reduce": {"seq": "count(*)"}}
     ((field, message, _),) = refused(stage, sinks=[{"kind": "iceberg", "table": "a.b"}])

@@ -59,6 +59,11 @@ def test_stage_named_like_a_stream_folder_is_refused(name: str) -> None:
             "Stream",
             "the Iceberg table has a column of that name: the pipeline and its generation",
         ),
+        (
+            {"kind": "clickhouse", "table": "levels"},
+            "Row_version",
+            "the ClickHouse table has a column of that name: the version by which the newest row is chosen",
+        ),
     ],
 )
 def test_a_column_of_the_table_is_refused(sink: dict[str, str], name: str, meaning: str) -> None:

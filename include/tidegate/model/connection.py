@@ -16,8 +16,8 @@ def qualified(connection: str | None, name: str) -> str:
 
 
 class Connection(NamedTuple):
-    """A Kafka cluster, a database of SQL sinks, a schema registry, an endpoint of HTTP sinks or an Iceberg
-    catalog, by its name in the pipeline file.
+    """A Kafka cluster, a database of SQL sinks, a schema registry, an endpoint of HTTP sinks, an Iceberg
+    catalog or a server of ClickHouse, by its name in the pipeline file.
 
     The name None is the connection without a name.
 
@@ -25,7 +25,7 @@ class Connection(NamedTuple):
     'TIDEGATE_KAFKA_REPORTS'
     """
 
-    kind: Literal["kafka", "sql", "registry", "http", "iceberg"]
+    kind: Literal["kafka", "sql", "registry", "http", "iceberg", "clickhouse"]
     name: str | None = None
 
     @property

@@ -113,6 +113,7 @@ _PLACES = {
     "REGISTRY": "the URL of the registry in the environment, as {}, or in Airflow's connection `{}`",
     "ICEBERG": "the catalog in the environment, as {}, or in Airflow's connection `{}`",
     "HTTP": "the URL of the endpoint in the environment, as {}, or in Airflow's connection `{}`",
+    "CLICKHOUSE": "the URL of the server in the environment, as {}, or in Airflow's connection `{}`",
 }
 """Kind of a connection -> where its address is set."""
 check_connection = _connection_check("reports", "SQL")
@@ -121,6 +122,7 @@ check_kafka_connection = _connection_check("reports", "KAFKA", taken=("port",))
 check_registry_connection = _connection_check("shop", "REGISTRY")
 check_http_connection = _connection_check("shop", "HTTP")
 check_iceberg_connection = _connection_check("lake", "ICEBERG")
+check_clickhouse_connection = _connection_check("reports", "CLICKHOUSE")
 
 
 def check_subject(name: str) -> str:

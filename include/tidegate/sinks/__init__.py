@@ -4,5 +4,5 @@ A folder contains `model.py`, with the fields in a pipeline file as `MODEL`, and
 `SINK`. Nothing else lists kinds: the grammar, the JSON Schema, messages and `tidegate init` find them here.
 """
 
-KINDS = ("kafka", "table", "sql", "http", "iceberg")
+KINDS = ("kafka", "table", "sql", "http", "iceberg", "clickhouse")
 """`kind` in a pipeline file, which is the name of a folder here."""

@@ -75,7 +75,7 @@ def test_killed_process_leaves_each_row_once(upserting: Lakehouse, point: str, k
     upserting.commit(1, {"first": [("a", 1), ("b", 2), ("a", 3)]})
     # No fork: threads of DuckDB and PyIceberg hold locks that a forked process would wait for.
     environment = {**os.environ, **upserting.environment, "TIDEGATE_FAILPOINTS": f"{point}={kill}"}
-    command = [sys.executable, "-m", "tests.sinks.iceberg.publishing"]
+    command = [sys.executable, "-m", "tests.sinks.publishing"]
     done = subprocess.run(command, env=environment, cwd=REPOSITORY, check=False, timeout=120)
     assert done.returncode == -signal.SIGKILL
     upserting.publish(1)

@@ -160,6 +160,7 @@ def test_database_without_exactly_once_is_refused(name: str) -> None:
     with pytest.raises(SettingsInvalid, match="cannot write to exactly once: ") as caught:
         Database(f"{name}://me:hunter2@host/db", "TIDEGATE_SQL")
     assert "hunter2" not in str(caught.value)
+    assert ("`kind: clickhouse` writes to it" in str(caught.value)) == ("clickhouse" in name)
 
 
 def _no_module(name: str) -> Exception:

@@ -17,7 +17,7 @@ _MODULES = {
     "sqlite": "sqlite",
 }
 """The name of SQLAlchemy's dialect -> the module here."""
-_CLICKHOUSE = "ClickHouse has no transaction that covers rows and progress"
+_CLICKHOUSE = "ClickHouse has no transaction that covers rows and progress; `kind: clickhouse` writes to it"
 _UNFIT = {
     "bigquery": "BigQuery keeps the transaction of a publisher that died open for a day",
     "clickhouse": _CLICKHOUSE,

@@ -1,0 +1,1 @@
+"""The `clickhouse` sink: writes emissions to a table of ClickHouse, where newer rows replace older ones."""
