@@ -18,6 +18,7 @@ from tidegate.app.lease import claim_folder
 from tidegate.batch import publish_batch
 from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream, schema
+from tidegate.ledger.records import ReusedBatch
 from tidegate.ledger.rows import manifest_out
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.pipeline import Pipeline
@@ -67,6 +68,7 @@ class Committed:
         self.clock_ms: int | None = None  # of plans; None: a second after the other
         self.suffix = "0000000a"  # of the names of attempts
         self.states: dict[str, pa.Table] = {}  # what batches change, stage by stage
+        self.reused: ReusedBatch | None = None  # of plans
         self.outbox_files = 1  # of each stage and batch: what so many tasks would write
         self.environment = {
             "TIDEGATE_HOME": str(folder),
@@ -107,6 +109,7 @@ class Committed:
             topic_ids={"events": "id"},
             spec_text=loaded.text,
             spec_compiled=compile_pipeline(loaded),
+            reused=self.reused,
         )
 
     def compute(self, seq: int, of_stages: Mapping[str, Sequence[Row]], **counts: float) -> Plan:

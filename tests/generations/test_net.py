@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.examples import share_of
-from tests.generations.two_generations import Beside, filled
+from tests.generations.two_generations import OLD, Beside, filled
 from tests.model.files import made
 from tidegate import failpoints, inspect
 from tidegate.errors import Halted, SettingsInvalid, TidegateError
@@ -22,6 +22,7 @@ from tidegate.generations.events import behind_common_beginning
 from tidegate.generations.net import _require_payloads
 from tidegate.generations.outputs import Feed
 from tidegate.ledger import Stream
+from tidegate.ledger.records import ReusedBatch
 
 NET = [("visitors/2", 4, "a", 20), ("visitors/2", 4, "b", 10), ("visitors/2", 4, "c", 20)]
 DELETED = ("visitors/2", 4, "gone", None)
@@ -176,6 +177,25 @@ def test_net_promotion_adds_events_that_consumers_lack(tmp_path: Path) -> None:
         ("visitors/2", 3, "b", 7),
         ("visitors/2", 3, "b", 6),
     ]
+
+
+def test_events_that_a_sink_inherits_count_once(tmp_path: Path) -> None:
+    """A generation that an edit has changed in part is put in charge, and taken back."""
+    beside = with_events(tmp_path)
+    beside.new.reused = ReusedBatch(1, ("first", "second"), ("sql:seconds",))
+    batches = [("a", 1), ("b", 1)], [("a", 2)]
+    for seq, rows in enumerate(batches, 1):
+        beside.decide(beside.new, seq, rows)
+    beside.promote(beside.new)
+    beside.rollback()
+    before = beside.sent()
+    assert before == OLD
+    third = beside._beside(3)
+    open_generation(beside.old.app, third.pipeline)
+    for seq, rows in enumerate(batches, 1):
+        beside.decide(third, seq, rows)
+    beside.promote(third, is_net=True)
+    assert (beside.in_charge, beside.sent()) == (3, before)
 
 
 def test_events_before_the_origin_are_not_compared() -> None:

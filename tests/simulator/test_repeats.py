@@ -46,7 +46,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a_state_lacks_its_last_batch": partial(
         patch.object, lifecycle, "_folded_state", _without_the_last_batch
     ),
-    "nobody_inherits": partial(patch.object, planned, "_inherited_sinks", lambda *_: ()),
+    "nobody_inherits": partial(patch.object, planned, "inherited_sinks", lambda *_: ()),
 }
 
 

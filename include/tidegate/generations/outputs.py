@@ -7,7 +7,8 @@ A generation's outboxes are folded batch by batch, so that memory is needed for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,7 @@ from tidegate.errors import Halted
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.rows import with_column
 from tidegate.ledger import Charge, Stream
-from tidegate.ledger.planned import planned_pipelines
+from tidegate.ledger.planned import inherited_sinks, planned_pipelines
 from tidegate.model.pipeline import Pipeline
 from tidegate.storage.datafile import joined, read_files
 from tidegate.storage.schema import AT, HASH, KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
@@ -47,18 +48,18 @@ class Feed:
 
     Args:
         with_key: whether values have the key's columns; see sinks.
-        given_up: the batches that the sink never got.
+        missing: the batches that the sink never got of this generation.
     """
 
     stream: Stream
     stage: str
     with_key: bool = field(compare=False)
     seqs: range
-    given_up: frozenset[int] = frozenset()
+    missing: frozenset[int] = frozenset()
 
     def has(self, seq: int) -> bool:
         """Return whether the sink has a batch."""
-        return seq in self.seqs and seq not in self.given_up
+        return seq in self.seqs and seq not in self.missing
 
 
 def own_feeds(app: App, stream: Stream, sink: str, until: int) -> list[Feed]:
@@ -86,8 +87,20 @@ def consumed_feeds(app: App, charge: Charge, pipeline: str, sink: str) -> list[F
         stream = Stream(pipeline, span.generation)
         if span.is_net:
             feeds += own_feeds(app, stream, sink, span.seqs.start - 1)
-        feeds += _feed(app, stream, sink, span.seqs)
+        inherited = _inherited(app, charge, stream, sink, span.seqs)
+        feeds += (
+            replace(feed, missing=feed.missing | inherited) for feed in _feed(app, stream, sink, span.seqs)
+        )
     return feeds
+
+
+def _inherited(app: App, charge: Charge, stream: Stream, sink: str, seqs: range) -> frozenset[int]:
+    """Return the batches that a sink has from the generation before: those with which a generation begins
+    that was computed only in part.
+    """
+    plans = takewhile(lambda plan: plan is not None, (app.ledger.plan(stream, seq) for seq in seqs))
+    reused = takewhile(lambda plan: plan.reused is not None, filter(None, plans))
+    return frozenset(plan.seq for plan in reused if sink in inherited_sinks(plan, charge))
 
 
 def _feed(app: App, stream: Stream, sink: str, seqs: range) -> Iterator[Feed]:

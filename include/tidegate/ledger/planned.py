@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tidegate.ledger.promotions import Charge
 from tidegate.ledger.reader import LedgerReader
-from tidegate.ledger.records import Plan, ReusedBatch, Stream
+from tidegate.ledger.records import Plan, Stream
 from tidegate.model.compiled import read_compiled
 from tidegate.model.pipeline import Pipeline
 
@@ -43,8 +43,7 @@ def sinks_to_send(plan: Plan, published: Collection[str], charge: Charge) -> lis
     """Return the result of `lacking_sinks` for a batch whose publications and charge were read before."""
     if not charge.goes_out(plan.stream.generation, plan.seq):
         return []
-    inherited = () if plan.reused is None else _inherited_sinks(plan, plan.reused, charge)
-    return _sinks_without(plan, {*published, *inherited})
+    return _sinks_without(plan, {*published, *inherited_sinks(plan, charge)})
 
 
 def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
@@ -53,20 +52,20 @@ def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
 
     Raises PlanUnreadable if this version of tidegate cannot read the batch's pipeline.
     """
-    done = {*ledger.publications(plan.stream, plan.seq)}
-    if plan.reused is not None:
-        done.update(_inherited_sinks(plan, plan.reused, ledger.charge(plan.stream.pipeline)))
-    return _sinks_without(plan, done)
+    charge = ledger.charge(plan.stream.pipeline)
+    return _sinks_without(plan, {*ledger.publications(plan.stream, plan.seq), *inherited_sinks(plan, charge)})
 
 
 def _sinks_without(plan: Plan, done: Collection[str]) -> list[str]:
     return [sink.name for sink in planned_pipeline(plan).outputs if sink.name not in done]
 
 
-def _inherited_sinks(plan: Plan, reused: ReusedBatch, charge: Charge) -> tuple[str, ...]:
+def inherited_sinks(plan: Plan, charge: Charge) -> tuple[str, ...]:
     """Return the sinks that have the batch from the generation whose decisions it reuses: that one has
     published the batch, and nothing else came between it and this generation.
     """
-    origin = reused.generation
+    if plan.reused is None:
+        return ()
+    origin = plan.reused.generation
     has_sent = charge.replaced_by(plan.stream.generation) == origin and charge.goes_out(origin, plan.seq)
-    return reused.sinks if has_sent else ()
+    return plan.reused.sinks if has_sent else ()
