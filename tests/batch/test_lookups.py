@@ -30,9 +30,8 @@ def committed(tmp_path: Path) -> Committed:
 
 def looking_up(committed: Committed, table: str) -> Pipeline:
     text = committed.file.read_text().replace("pipeline: visitors", "pipeline: other")
-    return parse_pipeline(
-        f"{text}\nlookup: [{{table: {table}, on: [customerId], columns: [name]}}]\n", "other.yaml"
-    )
+    read = "on: [customerId], columns: [name]" if table.startswith("/") else "on: [key], columns: [m]"
+    return parse_pipeline(f"{text}\nlookup: [{{table: {table}, {read}}}]\n", "other.yaml")
 
 
 def test_a_delta_table_is_pinned_to_its_version(committed: Committed, tmp_path: Path) -> None:
@@ -45,6 +44,19 @@ def test_a_delta_table_is_pinned_to_its_version(committed: Committed, tmp_path: 
 def test_missing_lookup_table_is_named(committed: Committed, tmp_path: Path) -> None:
     with pytest.raises(LookupMissing, match=r"nowhere does not exist.*Write it"):
         pinned_lookups(committed.app, looking_up(committed, str(tmp_path / "nowhere")), {})
+
+
+def test_lookup_of_a_missing_column_pins_nothing(committed: Committed, tmp_path: Path) -> None:
+    path = str(tmp_path / "stores")
+    write_deltalake(path, pa.table({"customerId": [1], "title": ["x"]}))
+    with pytest.raises(PipelineInvalid, match=r"no column `name`. Its columns are customerId, title"):
+        pinned(committed, path)
+    batch(committed, 1, 1, events=10)
+    reader = looking_up(committed, "visitors/first")
+    with pytest.raises(
+        PipelineInvalid, match=r"no column `m`. Its columns are key, window_start, window_end, customerId, n"
+    ):
+        pinned_lookups(committed.app, reader, {})
 
 
 def batch(committed: Committed, generation: int, seq: int, **offsets: int) -> None:

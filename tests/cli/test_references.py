@@ -33,7 +33,8 @@ def line_of(text: str, part: str) -> int:
 
 SUITE = ("suite: availability", "suite: {}")
 CHECKPOINT = ("suite: availability", "checkpoint: {}")
-TABLE = ("lookup: []", "lookup: [{{table: {}, on: [key], columns: [region]}}]")
+TABLE = ("lookup: []", "lookup: [{{table: {}, on: [key], columns: [seen]}}]")
+COLUMN = (TABLE[0], TABLE[1].replace("seen", "region"))
 FUNCTION = ("equal: exact", 'equal: {{python: "{}"}}')
 
 
@@ -52,6 +53,7 @@ def written(edit: tuple[str, str], name: str) -> str:
         (CHECKPOINT, "orders", "quality.checkpoint", "orders.json cannot be used: it has no"),
         (TABLE, "store/levels", "lookup.0.table", "the pipeline `store`. Did you mean `stores`?"),
         (TABLE, "stores/level", "lookup.0.table", "no stage `level`. Did you mean `levels`?"),
+        (COLUMN, "stores/levels", "lookup.0.table", "has no column `region`. Its columns are key,"),
         (TABLE, "/no/table", "lookup.0.table", "there is no Delta table at /no/table"),
         (FUNCTION, "no_such.module:same", "stages.0.emit.equal.python", "no_such.module:same"),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from tests.spark.played import Played
 from tidegate.errors import LookupAmbiguous, PipelineInvalid
-from tidegate.model.kernel_stages import value_schema
+from tidegate.model.kernel_stages import state_schema
 from tidegate.spark.computation import Before
 from tidegate.spark.lookups import StateVersion
 from tidegate.yaml.cases import CaseRecord
@@ -57,6 +57,37 @@ def test_a_state_has_one_row_for_each_key(spark: SparkSession, tmp_path: Path, r
     assert values == {"ulm": [{"region": "south"}], "bonn": [{"region": None}]}
 
 
+@pytest.mark.parametrize(
+    ("key", "on"), [(["id"], "id"), (["id", "country"], "country")], ids=["one column", "several"]
+)
+def test_state_is_looked_up_by_columns_of_its_key(
+    spark: SparkSession, tmp_path: Path, key: list[str], on: str
+) -> None:
+    """A record's column has the key of the state, and the record's own key is another one."""
+    source = {
+        "topics": ["in"],
+        "format": "json",
+        "columns": "id int, country string, name string",
+        "key": key,
+    }
+    stage = {"name": "out", "select": {"region": "name"}, "emit": {"on": "update"}}
+    cities = Played(
+        spark,
+        parse_case_pipeline({"pipeline": "regions", "source": source, "stages": [stage]}, "case"),
+        tmp_path,
+    )
+    cities.batch(
+        [_record(0, "", id=7, country="de", name="south"), _record(1, "", id=8, country="at", name="east")]
+    )
+    state = StateVersion(
+        cities.lake.store, tuple(cities.before.state["out"]), reads=frozenset({on, "region"})
+    )
+    reader = _reader(spark, tmp_path / "reader", state, "id bigint, country string", on, "region")
+    reader.batch([_record(0, "x", id=8, country="at"), _record(1, "y", id=9, country="fr")])
+    values = {key: [json.loads(row["text"]) for row in rows] for key, rows in reader.emissions().items()}
+    assert values == {"x": [{"region": "east"}], "y": [{"region": None}]}
+
+
 def test_ambiguous_value_of_a_state_stops_the_batch(
     spark: SparkSession, tmp_path: Path, regions: StateVersion
 ) -> None:
@@ -78,7 +109,7 @@ def test_empty_state_is_an_empty_table(
     spark: SparkSession, tmp_path: Path, regions: StateVersion, select: str
 ) -> None:
     pipeline = _pipeline("regions", "name string", select)
-    empty = StateVersion(regions.store, (), columns=value_schema(pipeline, pipeline.stages[0]))
+    empty = StateVersion(regions.store, (), columns=state_schema(pipeline, pipeline.stages[0]))
     reader = _reader(spark, tmp_path, empty, "x int", "key", "region")
     reader.batch([_record(0, "ulm", x=1)])
     values = {key: [json.loads(row["text"]) for row in rows] for key, rows in reader.emissions().items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,11 +13,11 @@ from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid, Prob
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Head, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
-from tidegate.model.kernel_stages import value_schema
+from tidegate.model.kernel_stages import state_columns, state_schema
 from tidegate.model.lookup import Lookup
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
-from tidegate.model.tables import Expected
+from tidegate.model.tables import Expected, missing_column
 from tidegate.storage.delta import delta_errors, existing_table, open_table
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def pinned_lookups(app: App, pipeline: Pipeline, before: Mapping[str, Any]) -> d
     lookup does not fit the entries of a state.
     """
     return {
-        lookup.table: _pinned_table(lookup.table)
+        lookup.table: _pinned_table(pipeline.pipeline, lookup)
         if lookup.state is None
         else _pinned_stage(app.ledger, pipeline.pipeline, lookup, before.get(lookup.table, {}))
         for lookup in pipeline.tables
@@ -68,6 +68,10 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
     """
     from tidegate.spark.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
 
+    reads: dict[str, frozenset[str]] = {}
+    for lookup in planned_pipeline(plan).tables:
+        reads[lookup.table] = reads.get(lookup.table, frozenset()).union(lookup.reads)
+
     def pinned(table: str, pin: Mapping[str, Any]) -> PinnedTable:
         if "version" in pin:
             return DeltaVersion(table, pin["version"])
@@ -76,28 +80,30 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
         aliases = aliases_of(ledger, stream, pin["seq"], pin["stage"])
         files = state.get(pin["stage"], ())
         # The files declare the columns; only an empty state takes them from the plan.
-        columns = pa.schema([]) if files else _value_columns(ledger, stream, pin)
-        return StateVersion(app.lake(stream).store, files, aliases, columns)
+        columns = pa.schema([]) if files else _columns(ledger, stream, pin)
+        return StateVersion(app.lake(stream).store, files, aliases, columns, reads.get(table, frozenset()))
 
     return {table: pinned(table, pin) for table, pin in plan.lookups.items()}
 
 
-def _value_columns(ledger: LedgerReader, stream: Stream, pin: Mapping[str, Any]) -> pa.Schema:
-    """Return the columns of a stage's values, by the plan of the pinned batch."""
+def _columns(ledger: LedgerReader, stream: Stream, pin: Mapping[str, Any]) -> pa.Schema:
+    """Return the columns of a stage's key and values, by the plan of the pinned batch."""
     plan = ledger.plan(stream, pin["seq"])
     if plan is None:
         return pa.schema([])
     pipeline = planned_pipeline(plan)
-    return value_schema(pipeline, next(stage for stage in pipeline.stages if stage.name == pin["stage"]))
+    return state_schema(pipeline, next(stage for stage in pipeline.stages if stage.name == pin["stage"]))
 
 
-def _pinned_table(path: str) -> dict[str, Any]:
+def _pinned_table(reader: str, lookup: Lookup | Expected) -> dict[str, Any]:
+    path = lookup.table
     with delta_errors(path), failpoint("plan.lookup"):
         table = existing_table(path)
         if table is None:
             raise LookupMissing(
                 f"The lookup's table {path} does not exist", "Write it as a Delta table, or correct its path."
             )
+        _require_columns(reader, lookup, [field.name for field in table.schema().fields])
         # The version alone does not identify a table: one that was created again counts from 0, too.
         return {"version": table.version(), "id": str(table.metadata().id)}
 
@@ -140,9 +146,11 @@ def _pinned_stage(
             f"Run it first (tidegate run {pipeline}), or correct the name.",
         )
     newest = _caught_up(heads, lookup.table)
-    mistake = lookup.state_mistake(_stage(ledger, newest, stage, lookup.table))
+    source, stage_model = _stage(ledger, newest, stage, lookup.table)
+    mistake = lookup.state_mistake(stage_model)
     if mistake is not None:
         raise PipelineInvalid([Problem(reader, 1, "lookup", *mistake)])
+    _require_columns(reader, lookup, state_columns(source, stage_model))
     return {
         "pipeline": pipeline,
         "generation": newest.stream.generation,
@@ -181,13 +189,21 @@ def _caught_up(heads: Sequence[Head], table: str) -> Head:
     raise AssertionError("the oldest one is behind nobody")
 
 
-def _stage(ledger: LedgerReader, head: Head, name: str, table: str) -> Stage:
+def _require_columns(reader: str, lookup: Lookup | Expected, columns: Collection[str]) -> None:
+    """Raise PipelineInvalid if a table lacks a column, before a plan pins it."""
+    if (missing := missing_column(lookup, columns)) is not None:
+        raise PipelineInvalid([Problem(reader, 1, "lookup", *missing)])
+
+
+def _stage(ledger: LedgerReader, head: Head, name: str, table: str) -> tuple[Pipeline, Stage]:
+    """Return the stage, and its pipeline, as the newest batch was planned with. Raises LookupMissing."""
     plan = ledger.plan(head.stream, head.seq)
-    stages = {stage.name: stage for stage in planned_pipeline(plan).stages} if plan else {}
-    if name not in stages:
+    pipeline = planned_pipeline(plan) if plan is not None else None
+    stages = {stage.name: stage for stage in pipeline.stages} if pipeline is not None else {}
+    if pipeline is None or name not in stages:
         raise LookupMissing(
             f"The lookup {table} reads the stage {name}, "
             f"which batch {head.seq} of {head.stream} does not have",
             f"Its stages are: {', '.join(stages)}.",
         )
-    return stages[name]
+    return pipeline, stages[name]

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tidegate.errors import Problem, SettingsInvalid, UserFunctionFailed
+from tidegate.model.kernel_stages import state_columns
 from tidegate.model.lookup import Lookup
 from tidegate.model.mistakes import did_you_mean, listed
 from tidegate.model.pipeline import Pipeline
@@ -20,6 +21,7 @@ from tidegate.model.planned import (
 )
 from tidegate.model.quality import QualityCheck
 from tidegate.model.row_expectations import suite_rows
+from tidegate.model.tables import Expected, missing_column
 from tidegate.quality.facts import BUILTIN_TYPES
 from tidegate.quality.suite import parse_suite
 from tidegate.settings import Settings
@@ -113,15 +115,25 @@ def _without_rows(check: QualityCheck, folder: Path) -> Iterator[tuple[str, str]
 
 
 def _missing_lookups(pipeline: Pipeline, pipelines: Mapping[str, list[Pipeline]]) -> Iterator[Missing]:
-    for number, lookup in enumerate(pipeline.lookup):
-        at: Route = ("lookup", number, "table")
+    lookups: list[tuple[Route, Lookup | Expected]] = [
+        *((("lookup", number), lookup) for number, lookup in enumerate(pipeline.lookup)),
+        *(
+            (("stages", number, "expected"), stage.expected)
+            for number, stage in enumerate(pipeline.stages)
+            if stage.expected is not None
+        ),
+    ]
+    for at, lookup in lookups:
+        place = (*at, "table")
         if lookup.state is not None:
-            yield from ((at, *problem) for problem in _missing_state(lookup, pipelines))
+            yield from ((place, *problem) for problem in _missing_state(lookup, pipelines))
         elif lookup.table.startswith("/") and not Path(lookup.table, "_delta_log").is_dir():
-            yield at, f"there is no Delta table at {lookup.table}", "Write it first, or correct its path."
+            yield place, f"there is no Delta table at {lookup.table}", "Write it first, or correct its path."
 
 
-def _missing_state(lookup: Lookup, pipelines: Mapping[str, list[Pipeline]]) -> Iterator[tuple[str, str]]:
+def _missing_state(
+    lookup: Lookup | Expected, pipelines: Mapping[str, list[Pipeline]]
+) -> Iterator[tuple[str, str]]:
     assert lookup.state is not None, "only asked for states"
     name, stage = lookup.state
     if name not in pipelines:
@@ -132,6 +144,15 @@ def _missing_state(lookup: Lookup, pipelines: Mapping[str, list[Pipeline]]) -> I
     if pipelines[name] and stage not in stages:
         otherwise = f"Its stages are {listed(stages)}."
         yield f"the pipeline `{name}` has no stage `{stage}`", did_you_mean(stage, stages, otherwise)
+        return
+    missing = [
+        missing_column(lookup, state_columns(pipeline, item))
+        for pipeline in pipelines[name]
+        for item in pipeline.stages
+        if item.name == stage
+    ]
+    if missing and all(missing):
+        yield from filter(None, missing[-1:])
 
 
 def _missing_functions(pipeline: Pipeline) -> Iterator[Missing]:

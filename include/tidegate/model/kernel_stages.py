@@ -271,6 +271,16 @@ def value_schema(pipeline: Pipeline, stage: Stage) -> pa.Schema:
     return pa.schema(list(_emitted(pipeline, stage).items()))
 
 
+def state_columns(pipeline: Pipeline, stage: Stage) -> list[str]:
+    """Return the names of the columns of a stage's state as a table, as lookups read it."""
+    return list(dict.fromkeys(("key", *WINDOW_COLUMNS, *state_schema(pipeline, stage).names)))
+
+
+def state_schema(pipeline: Pipeline, stage: Stage) -> pa.Schema:
+    """Return the columns of a stage's key and values. A type that the file does not determine is null."""
+    return pa.schema(list((_keys(pipeline, stage) | _emitted(pipeline, stage)).items()))
+
+
 def _emitted(pipeline: Pipeline, stage: Stage) -> dict[str, pa.DataType]:
     taken = pa.struct([(name, _arrow(stage.types.get(name))) for name in stage.values])
     return _as_dict(kernel_stage(pipeline, stage).reduce.output_type(taken))

@@ -93,6 +93,11 @@ class Lookup(Model):
     )
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns of the table that are read."""
+        return (*self.on, *self.columns)
+
+    @property
     def reacts(self) -> bool:
         """Whether a changed row makes emissions."""
         return self.on_change == "emit"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -13,6 +14,7 @@ from tidegate.model.mistakes import listed, mistake
 from tidegate.model.scope import Model, distinct, require_filled, scope_of
 
 if TYPE_CHECKING:
+    from tidegate.model.lookup import Lookup
     from tidegate.model.stage import Stage
 
 _STATE = re.compile(r"(?P<pipeline>[a-z][a-z0-9_]{0,99})/(?P<stage>[a-z][a-z0-9_]{0,99})")
@@ -50,6 +52,17 @@ def state_of(table: str) -> tuple[str, str] | None:
     return (match["pipeline"], match["stage"]) if match else None
 
 
+def missing_column(table: Lookup | Expected, columns: Collection[str]) -> tuple[str, str] | None:
+    """Return the message and the fix if a table lacks a column that is read of it; None if it has them all.
+
+    `columns` are those of the table.
+    """
+    missing = next((name for name in table.reads if name not in columns), None)
+    if missing is None:
+        return None
+    return f"the table {table.table} has no column `{missing}`", f"Its columns are {', '.join(columns)}."
+
+
 class Expected(Model):
     """Let the keys of a table wait for their first record, from the batch on in which the table has them."""
 
@@ -61,6 +74,11 @@ class Expected(Model):
         BeforeValidator(require_filled),
         AfterValidator(distinct),
     ] = Field(description="The columns of the table that make the stage's key, in the order of the key.")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns of the table that are read."""
+        return self.key
 
     @property
     def state(self) -> tuple[str, str] | None:

@@ -9,7 +9,8 @@ difference. A table of expected keys brings its keys.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,11 +24,15 @@ from pyspark.sql.types import StringType, StructType, TimestampType
 
 from tidegate import kernel
 from tidegate.errors import LookupAmbiguous, PipelineInvalid, Problem
+from tidegate.expressions.arrow import arrow_type
+from tidegate.expressions.types import INTEGERS
 from tidegate.kernel.tables import topic_of
+from tidegate.model.columns import parse_type
 from tidegate.model.lookup import KEY, Lookup
 from tidegate.model.pipeline import Pipeline
-from tidegate.model.tables import Expected
+from tidegate.model.tables import Expected, missing_column
 from tidegate.spark.errors import report_worker_errors
+from tidegate.spark.outbox import KeyColumns
 from tidegate.spark.shuffle import REPORT, TO, HashRange, Slots, Times, value_column
 from tidegate.spark.source import frame_of
 from tidegate.spark.steps import KeyTypes, canonical_key, to_json
@@ -99,13 +104,15 @@ class StateVersion:
     Args:
         files: the files that it is read from, those of the newest batch last.
         aliases: the older names of its columns, by that batch's plan.
-        columns: the columns of its values, by that plan: a state without rows is an empty table.
+        columns: the columns of its key and values, by that plan: a state without rows is an empty table.
+        reads: the columns that somebody reads.
     """
 
     store: Store
     files: tuple[DataFile, ...]
     aliases: Aliases = NO_ALIASES
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    reads: frozenset[str] = frozenset()
 
     @property
     def parts(self) -> int:
@@ -115,11 +122,14 @@ class StateVersion:
     def open(self, spark: SparkSession) -> DataFrame:
         """Return the value of each key, and of each of its windows, in columns beside key and window.
 
-        Raises LakeDamaged, LakeUnavailable.
+        The columns of the key are there, too, if one is read: to parse them takes time. Raises LakeDamaged,
+        LakeUnavailable.
         """
         if not self.files:
-            return frame_of(spark, pa.schema([*_ENTRY, *self.columns]), [_no_rows])
-        schema = pa.schema([*_ENTRY, *self._stored_schema().field("value").type])
+            return frame_of(spark, pa.schema([*_ENTRY, *_without(self.columns, _ENTRY)]), [_no_rows])
+        value = self._stored_schema().field("value").type
+        own = _without(self._keys.schema, [*_ENTRY, *value])
+        schema = pa.schema([*_ENTRY, *own, *value])
         slots = Slots(self.parts)
         parts = [_StatePart(self, slots.range(slot)) for slot in range(slots.number)]
         return _small(frame_of(spark, schema, parts), sum(file.bytes for file in self.files))
@@ -133,9 +143,19 @@ class StateVersion:
             for rows in state.scan():
                 # Rows come in the order of hashes: what follows the last hash belongs to other tasks.
                 end = int(np.searchsorted(rows[HASH].to_numpy(), hashes.last, side="right"))
-                yield from _value_columns(rows.slice(0, end))
+                yield from _value_columns(rows.slice(0, end), self._keys)
                 if end < rows.num_rows:
                     return
+
+    @cached_property
+    def _keys(self) -> KeyColumns:
+        """The columns of the key, if one of them is read."""
+        types = json.loads(self.files[-1].key_types or "{}")
+        if not self.reads & types.keys():
+            return KeyColumns(pa.schema([]))
+        # Files of before may have whole numbers of another width, which have the same text.
+        texts = {name: "bigint" if type_ in INTEGERS else type_ for name, type_ in types.items()}
+        return KeyColumns(pa.schema([(name, arrow_type(parse_type(text))) for name, text in texts.items()]))
 
     def _stored_schema(self) -> pa.Schema:
         stored = stored_schema(self.store, self.files, self.aliases)
@@ -148,11 +168,20 @@ def _no_rows() -> Iterator[pa.RecordBatch]:
     yield from ()
 
 
-def _value_columns(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield key, window and the columns of the value, of rows that have one."""
+def _without(fields: Iterable[pa.Field], others: Iterable[pa.Field]) -> list[pa.Field]:
+    """Return the fields whose names none of the others has."""
+    names = {field.name for field in others}
+    return [field for field in fields if field.name not in names]
+
+
+def _value_columns(rows: pa.Table, keys: KeyColumns) -> Iterator[pa.RecordBatch]:
+    """Yield key, window, and the columns of the key and of the value, of rows that have one."""
     valued = rows.filter(rows["value"].is_valid())
     columns = {field.name: valued[field.name] for field in _ENTRY}
     value = valued["value"].combine_chunks()
+    if own := _without(keys.schema, [*_ENTRY, *value.type]):
+        parsed = keys.parsed(valued["key"].combine_chunks())
+        columns |= {field.name: pc.struct_field(parsed, field.name) for field in own}
     columns |= {field.name: pc.struct_field(value, field.name) for field in value.type}
     yield from pa.table(columns).combine_chunks().to_batches()
 
@@ -206,11 +235,8 @@ def joined(
 
     `unique`: the table is known to have one row for each value of the columns `on`.
     """
-    missing = [name for name in (*lookup.on, *lookup.columns) if name not in table.columns]
-    if missing:
-        message = f"the table {lookup.table} has no column `{missing[0]}`"
-        fix = f"Its columns are {', '.join(table.columns)}."
-        raise PipelineInvalid([Problem(pipeline.pipeline, 1, "lookup", message, fix)])
+    if (missing := missing_column(lookup, table.columns)) is not None:
+        raise PipelineInvalid([Problem(pipeline.pipeline, 1, "lookup", *missing)])
     _require_same_kind(frame, lookup, table, pipeline)
     # Other names than those of the records: Spark refuses an ambiguous column after the join.
     on = [F.col(name).alias(f"__on_{name}") for name in lookup.on]
@@ -349,11 +375,8 @@ def expected_rows(
     Raises PipelineInvalid if the table has no such column.
     """
     number, stage = pass_
-    missing = [name for name in expected.key if name not in table.columns]
-    if missing:
-        what = f"the table {expected.table} has no column `{missing[0]}`"
-        fix = f"Its columns are {', '.join(table.columns)}."
-        raise PipelineInvalid([Problem(stage, 1, f"stages.{stage}.expected", what, fix)])
+    if (missing := missing_column(expected, table.columns)) is not None:
+        raise PipelineInvalid([Problem(stage, 1, f"stages.{stage}.expected", *missing)])
     columns = [F.col(f"`{name}`") for name in expected.key]
     types = zip(keys.items(), columns, strict=False)
     parts = {name: column.cast(type_) for (name, type_), column in types} or {"key": columns[0]}
