@@ -11,11 +11,12 @@ from click.testing import CliRunner
 from sqlalchemy import select
 
 from tests.erasure.canary import KEY, VALUE, Canary, traces_of
+from tests.manifests import manifest_ref
 from tidegate.cli import cli
 from tidegate.erasure.keys import ErasedKeys
 from tidegate.erasure.steps import redaction
 from tidegate.errors import SinkRefused
-from tidegate.ledger import QualityResult, schema
+from tidegate.ledger import Attempt, QualityResult, Stream, schema
 from tidegate.quality.site import PageName
 
 RESULT = QualityResult(
@@ -113,6 +114,20 @@ def test_command_shows_its_plan_before_it_erases(tmp_path: Path) -> None:
     listed = json.loads(invoke(canary, "--certificates", "--json").stdout)
     assert listed == [certificate]
     assert invoke(canary, "--key", KEY).exit_code == 0
+
+
+def test_pipeline_that_looks_keys_up_is_named(tmp_path: Path) -> None:
+    canary = Canary(tmp_path / "home")
+    canary.fill()
+    reader = Stream("reader", 1)
+    pin = {"pipeline": "visitors", "generation": 1, "seq": 1, "stage": "first"}
+    plan = replace(canary.planned(1), stream=reader, lookups={"visitors/first": pin})
+    lease = canary.app.ledger.acquire(reader, "test")
+    lease.add_plan(plan)
+    lease.commit(plan, Attempt(reader, 1, manifest_ref("a"), {}))
+    lease.release()
+    shown = " ".join(invoke(canary, "--key", KEY).output.split())
+    assert "the pipeline reader looks its state up, and has copies under keys of its own" in shown
 
 
 def test_command_goes_on_without_keys(tmp_path: Path) -> None:

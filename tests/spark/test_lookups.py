@@ -60,7 +60,7 @@ def test_a_state_has_one_row_for_each_key(spark: SparkSession, tmp_path: Path, r
 @pytest.mark.parametrize(
     ("key", "on"), [(["id"], "id"), (["id", "country"], "country")], ids=["one column", "several"]
 )
-def test_state_is_looked_up_by_columns_of_its_key(
+def test_state_is_looked_up_by_key_columns(
     spark: SparkSession, tmp_path: Path, key: list[str], on: str
 ) -> None:
     """A record's column has the key of the state, and the record's own key is another one."""

@@ -150,11 +150,28 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
         f"the source topics ({topics}) keep the records: a new generation, a restatement or a backfill reads "
         "them again. Send a tombstone there yourself."
     )
+    for reader in _readers(app, stream.pipeline):
+        yield (
+            f"the pipeline {reader} looks its state up, and has copies under keys of its own: erase those "
+            f"with tidegate erase {reader}."
+        )
     own = [sink.name for sink in pipeline.sinks if sink.is_per_generation]
     if own and charge.withholds(stream.generation):
         yield f"{', '.join(own)} of {stream}: its rows stay, since {stream} sends nothing now."
     for given_up in app.ledger.given_up(stream):
         yield f"the export of batch {given_up.seq} in {given_up.export} stays: remove it yourself."
+
+
+def _readers(app: App, pipeline: str) -> list[str]:
+    """Return the other pipelines whose newest batches have looked up a state of this one."""
+    plans = (head_plan(app, app.ledger.head(stream)) for stream in app.ledger.streams())
+    return sorted(
+        {
+            plan.stream.pipeline
+            for plan in plans
+            if plan is not None and any(pin.get("pipeline") == pipeline for pin in plan.lookups.values())
+        }
+    )
 
 
 def keys_in_topic(app: App, pipeline: str, topic: str) -> list[str]:

@@ -168,9 +168,9 @@ def _no_rows() -> Iterator[pa.RecordBatch]:
     yield from ()
 
 
-def _without(fields: Iterable[pa.Field], others: Iterable[pa.Field]) -> list[pa.Field]:
-    """Return the fields whose names none of the others has."""
-    names = {field.name for field in others}
+def _without(fields: Iterable[pa.Field], taken: Iterable[pa.Field]) -> list[pa.Field]:
+    """Return the fields whose names are not taken."""
+    names = {field.name for field in taken}
     return [field for field in fields if field.name not in names]
 
 
