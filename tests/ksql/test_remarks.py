@@ -35,6 +35,11 @@ REMARKS = [
     ("CREATE STREAM o AS SELECT k, CAST(t AS DATE) AS x FROM s", "a cast of STRING to DATE"),
     ("CREATE STREAM o AS SELECT k, REGEXP_EXTRACT('(a)|b', t, 1) AS x FROM s", "not each match of (a)|b has"),
     ("CREATE STREAM o AS SELECT k, REGEXP_EXTRACT('a', t, 1) AS x FROM s", "not each match of a has"),
+    ("CREATE STREAM o AS SELECT k, REGEXP_EXTRACT('a{', t) AS x FROM s", "'a{' may be no regular"),
+    ("CREATE STREAM o AS SELECT k, REGEXP_REPLACE(t, '(', '') AS x FROM s", "'(' may be no regular"),
+    ("CREATE STREAM o AS SELECT k, REGEXP_REPLACE(t, 'a', '$1') AS x FROM s", "has not the groups of '$1'"),
+    ("CREATE STREAM o AS SELECT k, REGEXP_REPLACE(t, 'a', '$') AS x FROM s", "the replacement '$' differs"),
+    ("CREATE STREAM o AS SELECT k, SUBSTRING(t, 2, 2147483647) AS x FROM s", "a length of 2147483647"),
     ("CREATE STREAM o AS SELECT k, REPLACE(t, '', '-') AS x FROM s", "REPLACE of"),
     ("CREATE STREAM o AS SELECT k, ROUND(SQRT(a), -1) AS x FROM s", "ROUND to -1 digits"),
     ("CREATE STREAM o AS SELECT k, DATETOSTRING(a, 'HH') AS x FROM s", "the pattern 'HH' of times"),
@@ -94,6 +99,14 @@ def test_final_results_are_imported_with_a_remark() -> None:
     query = f"CREATE TABLE o AS SELECT k, COUNT(*) AS n FROM s {window} GROUP BY k EMIT FINAL;"
     (remark,) = Import("f.sql").read(STREAMS + query).remarks
     assert (remark.imported, "older than its retention" in remark.why) == (True, True)
+
+
+@pytest.mark.parametrize(("window", "remarks"), [("SESSION (1 HOUR)", 1), ("TUMBLING (SIZE 1 HOUR)", 0)])
+def test_first_value_of_sessions_is_remarked(window: str, remarks: int) -> None:
+    query = f"CREATE TABLE o AS SELECT k, EARLIEST_BY_OFFSET(a) AS x FROM s WINDOW {window} GROUP BY k;"
+    imported = Import("f.sql").read(STREAMS + query)
+    assert [remark.imported for remark in imported.remarks] == [True] * remarks
+    assert len(imported.pipelines) == 1
 
 
 def test_queries_read_from_the_latest_record_on() -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from zoneinfo import available_timezones
 
-from tidegate.ksql.translated import DAY_MS, INFINITY, Translated, guarded, quoted_text
+from tidegate.ksql.arguments import PARTS
+from tidegate.ksql.translated import DAY_MS, INFINITY, Translated, guarded
 from tidegate.ksql.types import (
     BIGINT,
     BOOLEAN,
@@ -139,14 +139,18 @@ FUNCTIONS: Mapping[str, Sequence[KsqlFunction]] = {
         KsqlFunction("text whole", "substring({0}, {start})", STRING),
         KsqlFunction("text whole whole", "substring({0}, {start}, {length})", STRING),
     ],
-    "INSTR": [KsqlFunction("text text", "coalesce(instr({0}, {1}), 0)", INTEGER, absorbs=True)],
+    "INSTR": [
+        KsqlFunction("text text", "coalesce(if({0} <> '', instr({0}, {1}), 0), 0)", INTEGER, absorbs=True)
+    ],
     "LPAD": [KsqlFunction("text whole text", _PADDED.format("lpad"), STRING)],
     "RPAD": [KsqlFunction("text whole text", _PADDED.format("rpad"), STRING)],
     "SPLIT": [KsqlFunction("text literal", "split({0}, {regex})", LIST_OF_TEXTS)],
-    "REGEXP_REPLACE": [KsqlFunction("text literal text", "regexp_replace({0}, {1}, {2})", STRING)],
+    "REGEXP_REPLACE": [
+        KsqlFunction("text literal literal", "regexp_replace({0}, {pattern}, {replacement})", STRING)
+    ],
     "REGEXP_EXTRACT": [
         KsqlFunction(
-            "literal text", "(case when {1} rlike {0} then regexp_extract({1}, {0}, 0) end)", STRING
+            "literal text", "(case when {1} rlike {0} then regexp_extract({1}, {0}, {group}) end)", STRING
         ),
         KsqlFunction(
             "literal text count",
@@ -318,89 +322,6 @@ def _filled(sql: str, arguments: Sequence[Translated]) -> str:
 
     def part(mark: re.Match[str]) -> str:
         name = mark[1]
-        return arguments[int(name)].sql if name.isdigit() else _PARTS[name](arguments)
+        return arguments[int(name)].sql if name.isdigit() else PARTS[name](arguments)
 
     return re.sub(r"\{([0-9]|[a-z]+)\}", part, sql)  # once: a text among the arguments may look like a mark
-
-
-def _listed(arguments: Sequence[Translated]) -> str:
-    return ", ".join(argument.sql for argument in arguments)
-
-
-def _start(arguments: Sequence[Translated]) -> str:
-    """Return where a part of a text begins: from the end of a shorter text, it begins with the text."""
-    text, place = arguments[:2]
-    from_end = f"greatest(length({text.sql}) + {place.sql}, 0) + 1"
-    if place.literal is not None:
-        return from_end if int(place.literal) < 0 else place.literal
-    return f"(case when {place.sql} < 0 then {from_end} else {place.sql} end)"
-
-
-def _length(arguments: Sequence[Translated]) -> str:
-    length = arguments[2]
-    return f"greatest({length.sql}, 0)" if length.literal is None else str(max(int(length.literal), 0))
-
-
-def _quoted_regex(arguments: Sequence[Translated]) -> str:
-    text = arguments[1].literal or ""
-    if not text or "\\E" in text:
-        raise Untranslatable("SPLIT without a delimiter differs", "Split at a text of some characters.")
-    return quoted_text(f"\\Q{text}\\E")
-
-
-_MOST_LETTERS = {"y": 4, "M": 4, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
-
-
-def _pattern(letters: str) -> Callable[[Sequence[Translated]], str]:
-    """Return what checks a pattern of times, whose letters have to mean the same in Java and in Spark."""
-    fields = "|".join(f"{letter}{{1,{_MOST_LETTERS[letter]}}}(?!{letter})" for letter in letters)
-    usable = re.compile(rf"(?:{fields}|[ .:/,_-]|'[^']+')+")
-
-    def checked(arguments: Sequence[Translated]) -> str:
-        if not usable.fullmatch(arguments[1].literal or ""):
-            raise Untranslatable(
-                f"the pattern {arguments[1].sql} of times differs", f"Use the letters {', '.join(letters)}."
-            )
-        return arguments[1].sql
-
-    return checked
-
-
-def _zone(arguments: Sequence[Translated]) -> str:
-    if arguments[2].literal not in available_timezones():
-        raise Untranslatable(f"the time zone {arguments[2].sql} is unknown", "Write it like 'Europe/London'.")
-    return arguments[2].sql
-
-
-def _group(arguments: Sequence[Translated]) -> str:
-    """Return the number of a group that each match has: Spark has an empty text for one that is missing."""
-    pattern, group = arguments[0].literal or "", int(arguments[2].literal or 0)
-    groups = len(re.findall(r"(?<!\\)\((?!\?)", pattern))
-    if not 0 <= group <= groups or (group and re.search(r"\||\)[?*{]", pattern)):
-        raise Untranslatable(f"not each match of {pattern} has a group {group}", "Write another pattern.")
-    return str(group)
-
-
-def _digits(arguments: Sequence[Translated]) -> str:
-    digits = int(arguments[1].literal or 0)
-    if not 0 <= digits <= 15:
-        raise Untranslatable(f"ROUND to {digits} digits has no equivalent", "Round to 0 to 15 digits.")
-    return str(digits)
-
-
-_PARTS: Mapping[str, Callable[[Sequence[Translated]], str]] = {
-    "all": _listed,
-    "start": _start,
-    "length": _length,
-    "regex": _quoted_regex,
-    "time": _pattern("yMdHmsS"),
-    "date": _pattern("yMd"),
-    "clock": _pattern("HmsS"),
-    "zone": _zone,
-    "group": _group,
-    "digits": _digits,
-    "more": lambda arguments: str(int(_digits(arguments)) + 1),
-    "power": lambda arguments: f"1e{int(_digits(arguments)) + 1}",
-    "unit": lambda arguments: f"1e-{_digits(arguments)}",
-}
-"""What is in an expression beside arguments, and may refuse them."""

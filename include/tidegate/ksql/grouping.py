@@ -15,6 +15,11 @@ from tidegate.ksql.translated import Translated, with_type
 from tidegate.ksql.types import BIGINT, BOOLEAN, DOUBLE, KsqlType, Untranslatable, name_of
 from tidegate.model.names import quote
 
+_MERGED = (
+    "of sessions that merge, ksqlDB takes the value that came first or last, and tidegate that of the first "
+    "or last session"
+)
+
 
 @dataclass
 class AggregateQuery:
@@ -102,7 +107,11 @@ class AggregateQuery:
         star = any(isinstance(part, exp.Star) for part in node.expressions)
         arguments = [] if star else [self.translator.value(part) for part in node.expressions]
         arguments[:1] = [replace(argument, sql=self._argument(argument)) for argument in arguments[:1]]
-        return fold(str(node.this).upper(), arguments, star, alone=self.window is None)
+        name = str(node.this).upper()
+        folded = fold(name, arguments, star, alone=self.window is None)
+        if name.endswith("_BY_OFFSET") and self.window is not None and self.window.args["kind"] == "SESSION":
+            return replace(folded, differs=_MERGED)
+        return folded
 
     def _key(self, item: SelectItem) -> Folded:
         typed = self.translator.value(item.node)

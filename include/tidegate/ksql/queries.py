@@ -261,12 +261,15 @@ class QueryPlan:
         return self._result(stages, values, keys)
 
     def _prepared(self, values: Mapping[str, Translated], keys: Sequence[Translated]) -> list[dict[str, Any]]:
-        """Return a stage whose `columns` are the values; one before it makes a key that is no column."""
+        """Return a stage whose `columns` are the values. One before it makes a key that is no column, or
+        filters what a window gets: in ksqlDB a record that is filtered out makes no other one late.
+        """
         filtered: dict[str, Any] = {}
         if (where := self.query.args.get("where")) is not None:
             filtered = {"filter": self._translator.condition(where)}
         self._source_key = self._plain_key
-        if self._source_key is not None:
+        is_apart = bool(filtered) and self.query.args.get("window") is not None
+        if self._source_key is not None and not is_apart:
             return [{"name": "records", **filtered, "columns": {n: v.sql for n, v in values.items()}}]
         # A record may lack a key of its own, which this query does not need; the partition keeps their order.
         self._source_key = [_PARTITION]
