@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +25,7 @@ from tidegate.batch import check_progress, validate_batch
 from tidegate.errors import SinkRefused, SinkUnavailable, TidegateError
 
 pytestmark = pytest.mark.process
+REPOSITORY = Path(__file__).parents[3]
 Rows = list[tuple[str, int | None, int]]
 
 
@@ -103,6 +108,22 @@ def test_repeated_request_changes_nothing(server: S3Server, tmp_path: Path, kind
     stream.publish(2)
     assert fault.met == 1
     assert stream.rows() == [("a", 1, 1), ("a", 2, 2)]
+
+
+@pytest.mark.parametrize("kill", ["kill", "kill_after"])
+@pytest.mark.parametrize("point", ["iceberg.create", "iceberg.write", "iceberg.commit"])
+@pytest.mark.sample(1)
+def test_killed_publisher_leaves_each_row_once(
+    server: S3Server, tmp_path: Path, point: str, kill: str
+) -> None:
+    stream = StoredLakehouse(server, tmp_path / "home", UPSERT)
+    stream.commit(1, {"first": [("a", 1), ("b", 2), ("a", 3)]})
+    environment = {**os.environ, **stream.environment, "TIDEGATE_FAILPOINTS": f"{point}={kill}"}
+    command = [sys.executable, "-m", "tests.sinks.publishing"]
+    done = subprocess.run(command, env=environment, cwd=REPOSITORY, check=False, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    stream.publish(1)
+    assert stream.rows() == [("a", 3, 1), ("b", 2, 1)]
 
 
 @pytest.mark.parametrize("point", ["", "iceberg.erase", "iceberg.commit", "iceberg.remove"])
