@@ -202,7 +202,12 @@ def _leased(_: Situation) -> Iterator[SimLeased]:
 def _delta_table(path: str, version: int | None = None) -> Any:
     """Open a table in place of `storage.delta.open_table`."""
     pin = here().world.effect("lookup.open", lambda: here().lake.delta.pin(path), LakeUnavailable)
-    return SimpleNamespace(version=lambda: pin["version"], metadata=lambda: SimpleNamespace(id=pin["id"]))
+    columns = SimpleNamespace(fields=[SimpleNamespace(name=name) for name in ("key", "rate")])
+    return SimpleNamespace(
+        version=lambda: pin["version"],
+        metadata=lambda: SimpleNamespace(id=pin["id"]),
+        schema=lambda: columns,
+    )
 
 
 _TIME = SimpleNamespace(monotonic=lambda: here().world.now)

@@ -16,6 +16,7 @@ from tidegate.kafka.records import Slice, read_slice
 from tidegate.ledger import Charge, Erasure, Head, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
+from tidegate.numerals import counted
 
 _KINDS = {"state": "the state of", "outbox": "the emissions of", "quarantine": "quarantine"}
 
@@ -142,8 +143,8 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
         )
     if survey.unknown:
         yield (
-            f"quarantine: the key of {survey.unknown} records cannot be known, since they have none and were "
-            f"not decoded: see tidegate quarantine list {stream.pipeline}."
+            f"quarantine: {counted(survey.unknown, 'record')} without a key, not decoded, may be of the keys: "
+            f"see tidegate quarantine list {stream.pipeline}."
         )
     topics = ", ".join(sorted(app.ledger.head(stream).topic_ids))
     yield (

@@ -192,10 +192,9 @@ def no_aggregate(words: list[lexis.Word]) -> Fault:
     calls = [word.text.lower() for word, opening in pairwise(words) if opening.says("(")]
     calls = [name for name in calls if name.strip("'\"`").isidentifier()]
     if DISTINCT in calls:
-        return Fault(f"`{DISTINCT}` is not an aggregate that can be used", "Write `count(distinct x)`.")
+        return _unusable(DISTINCT, "Write `count(distinct x)`.")
     if calls and calls[-1] not in NAMES:
-        fix = did_you_mean(calls[-1], NAMES, _EXAMPLE)
-        return Fault(f"`{calls[-1]}` is not an aggregate that can be used", fix)
+        return _unusable(calls[-1], did_you_mean(calls[-1], NAMES, _EXAMPLE))
     return Fault("it is not an aggregate", _EXAMPLE)
 
 
@@ -204,8 +203,12 @@ def other_name(words: list[lexis.Word]) -> Fault | None:
     for word, opening in pairwise(words):
         name = word.text.lower()
         if name in _OTHER_NAMES and opening.says("("):
-            return Fault(f"`{name}` is not an aggregate that can be used", f"Write {_OTHER_NAMES[name]}.")
+            return _unusable(name, f"Write {_OTHER_NAMES[name]}.")
     return None
+
+
+def _unusable(name: str, fix: str) -> Fault:
+    return Fault(f"`{name}` is not an aggregate that can be used", fix)
 
 
 def _after(words: list[lexis.Word]) -> Fault:
