@@ -143,7 +143,7 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
         )
     if survey.unknown:
         yield (
-            f"quarantine: {counted(survey.unknown, 'record')} without a key, not decoded, may be of the keys: "
+            f"quarantine: {counted(survey.unknown, 'record')} without a key, not decoded, may have the keys: "
             f"see tidegate quarantine list {stream.pipeline}."
         )
     topics = ", ".join(sorted(app.ledger.head(stream).topic_ids))
