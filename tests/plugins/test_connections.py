@@ -36,6 +36,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for variable in (
         "TIDEGATE_SQL",
         "TIDEGATE_SQL_REPORTS",
+        "TIDEGATE_CLICKHOUSE_REPORTS",
         "TIDEGATE_HTTP_SHOP",
         "TIDEGATE_ICEBERG_LAKE",
         "TIDEGATE_KAFKA",
@@ -115,6 +116,17 @@ def test_http_connection_becomes_its_variable(exported: pytest.MonkeyPatch) -> N
     config = HttpConfig.parse(os.environ["TIDEGATE_HTTP_SHOP"], "TIDEGATE_HTTP_SHOP")
     assert config.url("orders") == "https://hooks.example.com/orders"
     assert (config.token, config.headers) == (CANARY, {"x-tenant": "5"})
+
+
+def test_clickhouse_connection_becomes_its_variable(exported: pytest.MonkeyPatch) -> None:
+    from tidegate_airflow.connections import export_connections
+
+    stored = {"conn_type": "http", "host": "https://house/?database=shop", "login": "me", "password": CANARY}
+    exported.setenv("AIRFLOW_CONN_TIDEGATE_CLICKHOUSE_REPORTS", json.dumps(stored))
+    export_connections([Connection("clickhouse", "reports")])
+    variable = "TIDEGATE_CLICKHOUSE_REPORTS"
+    config = HttpConfig.parse(os.environ[variable], variable)
+    assert (config.url(None), config.login) == ("https://house/?database=shop", ("me", CANARY))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ _KEY_PASSWORD, _PROXY, _TIMEOUT, _HEADERS = "ssl.key.password", "proxy.url", "ti
 _TLS = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", _KEY_PASSWORD)
 _NAMES = (_URL, _LOGIN, _TOKEN, _HEADERS, *_TLS, _PROXY, _TIMEOUT)
 _SECRETS = frozenset({_URL, _LOGIN, _TOKEN, _KEY_PASSWORD, _PROXY})
-_EXAMPLE = "https://hooks.example.com"
+_EXAMPLE = "https://server.example.com"
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OWN_HEADERS = frozenset(
     {"content-type", "content-length", "transfer-encoding", "host", "idempotency-key", "authorization"}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
+from tests.batch import committed
 from tests.sinks.clickhouse.house import House
 from tidegate import failpoints
 from tidegate.batch import validate_batch
@@ -107,13 +111,33 @@ def test_values_of_each_type_survive(appending: House) -> None:
 
 def test_version_orders_by_epoch_batch_and_place() -> None:
     places = [(1, 9, 9), (2, 1, 1), (2, 1, 2), (2, 2, 0), (2**32, 0, 0), (2**32 + 1, 0, 0)]
-    import numpy as np
-
     versions = [
         int.from_bytes(rows.versions(term, seq, np.array([ordinal]))[0].as_py(), "little")
         for term, seq, ordinal in places
     ]
     assert versions == sorted(set(versions))
+
+
+def test_windows_of_a_key_have_own_rows(upserting: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    outbox = committed._outbox
+
+    def windowed(emitted: Sequence[committed.Row], column: str, seq: int) -> pa.Table:
+        """Give each emission the window that its value names, in seconds."""
+        table = outbox(emitted, column, seq)
+        starts = pa.array([(value or 0) // 10 * 1000 for _, value in emitted], pa.int64())
+        for name, times in (("window_start", starts), ("window_end", pc.add(starts, 1000))):
+            table = table.set_column(table.column_names.index(name), name, times)
+        return table
+
+    monkeypatch.setattr(committed, "_outbox", windowed)
+    text = upserting.file.read_text()
+    in_windows = 'window: {tumbling: 1s}, reduce: {n: "max(n)"}, emit: {on: update}'
+    upserting.file.write_text(text.replace("select: {n: n}, reduce: latest, emit: {on: update}", in_windows))
+    upserting.decide(1, ("a", 1), ("a", 11), ("a", 2), ("b", 1))
+    upserting.decide(2, ("a", 12), ("b", None))
+    read = upserting.ask("SELECT key, toString(window_start), n FROM visitors FINAL ORDER BY ALL")
+    first, second = (f"1970-01-01 00:00:0{second}.000000" for second in (0, 1))
+    assert read == [("a", first, 2), ("a", second, 12)]
 
 
 def test_new_column_extends_the_table(appending: House) -> None:
@@ -154,6 +178,18 @@ def test_unfit_table_is_refused_early(appending: House, n: str, engine: str, mes
     plan = appending.compute(1, {"first": [("a", 1)]})
     with pytest.raises(SinkRefused, match=message):
         validate_batch(appending.app, plan, "test")
+
+
+def test_statement_of_the_error_changes_the_column(appending: House) -> None:
+    appending.ask(CREATE.format(n="Nullable(Int8)", engine=ENGINE))
+    appending.commit(1, {"first": [("a", 1)]})
+    appending.lease.release()
+    with pytest.raises(SinkRefused, match="MODIFY COLUMN") as caught:
+        appending.publish(1)
+    statement = caught.value.fix.removeprefix("Change it by ").partition(";")[0]
+    appending.ask(statement)
+    appending.publish(1)
+    assert appending.rows() == [("a", 1, 1)]
 
 
 def test_fitting_table_of_a_person_takes_rows(appending: House) -> None:

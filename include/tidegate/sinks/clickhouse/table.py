@@ -111,44 +111,45 @@ class ClickHouseTable:
         # a server that replicates the table writes further arguments first
         is_fit = re.search(rf"{_ENGINE}\((.*, )?{arguments}\)$", engine) is not None
         if not is_fit or order.strip("()") != needed_order:
-            raise self._refused(
-                f"has the engine {engine}, ordered by {order or 'nothing'}, and not {_ENGINE}({arguments}), "
-                f"ordered by {needed_order}: rows that come again would be further rows"
+            raise SinkRefused(
+                f"The table {self._name} has the engine {engine}, ordered by {order or 'nothing'}, and not "
+                f"{_ENGINE}({arguments}), ordered by {needed_order}: rows that come again would be further "
+                "rows",
+                "Name another table, which tidegate creates. Nothing was published.",
             )
-        existing = self._columns
         for column, type_ in rows.columns.items():
-            if existing.get(column, type_) != type_:
-                raise self._refused(
-                    f"has the column {column} of the type {existing[column]}, and {type_} is emitted"
+            existing = self._columns.get(column, type_)
+            if existing != type_:
+                change = f"ALTER TABLE {self._place} MODIFY COLUMN {quoted_name(column)} {type_}"
+                raise SinkRefused(
+                    f"The table {self._name} has the column {column} of the type {existing}, and {type_} is "
+                    "emitted",
+                    f"Change it by {change}; or emit the type that it has (`cast(n as int)`), or name "
+                    "another table. Nothing was published.",
                 )
 
-    def _refused(self, what: str) -> SinkRefused:
-        return SinkRefused(
-            f"The table {self._name} {what}",
-            "Name another table, which tidegate creates; or change this one (`ALTER TABLE … MODIFY COLUMN`), "
-            "or the emissions (`cast(n as int)`). Nothing was published.",
-        )
-
-    @property
+    @cached_property
     def _columns(self) -> dict[str, str]:
         where = f"WHERE database = {self._database} AND table = {quoted_text(self._table)}"
         rows = self._server.rows(f"SELECT name, type FROM system.columns {where}")
         return dict(rows)
 
     def create_for(self, rows: ClickHouseRows) -> None:
-        """Create the table, and the columns that it lacks."""
+        """Create the table, and the columns that it lacks. Raises SinkRefused."""
         with failpoint("clickhouse.create"):
             if not self.exists:
                 columns = ", ".join(f"{quoted_name(name)} {type_}" for name, type_ in rows.columns.items())
                 engine = f"{_ENGINE}({', '.join(rows.version)}) ORDER BY ({', '.join(rows.sorting_key)})"
                 self._server.run(f"CREATE TABLE IF NOT EXISTS {self._place} ({columns}) ENGINE = {engine}")
                 del self._tables
-            existing = self._columns
-            for name, type_ in rows.columns.items():
-                if name not in existing:
-                    column = f"{quoted_name(name)} {type_}"
-                    self._server.run(f"ALTER TABLE {self._place} ADD COLUMN IF NOT EXISTS {column}")
-        self.check(rows)
+            self.check(rows)
+            added = [
+                f"ADD COLUMN IF NOT EXISTS {quoted_name(name)} {type_}"
+                for name, type_ in rows.columns.items()
+                if name not in self._columns
+            ]
+            if added:
+                self._server.run(f"ALTER TABLE {self._place} {', '.join(added)}")
 
     def insert(self, rows: ClickHouseRows, renew: Callable[[], object]) -> None:
         """Insert the rows of a batch, or the same rows again.
