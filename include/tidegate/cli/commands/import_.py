@@ -11,6 +11,7 @@ import click
 from tidegate.cli.options import as_json
 from tidegate.cli.output import say, show
 from tidegate.errors import SettingsInvalid
+from tidegate.numerals import counted
 
 if TYPE_CHECKING:
     from tidegate.ksql.statements import Import
@@ -71,8 +72,8 @@ def _report(imported: Import, files: list[Path], as_json: bool) -> None:
         say(str(remark))
     inexact = sum(1 for remark in imported.remarks if remark.imported)
     say(
-        f"{len(imported.pipelines)} pipelines, {inexact} of them with another result as remarked; "
-        f"{len(imported.remarks) - inexact} statements are not translated."
+        f"{counted(len(imported.pipelines), 'pipeline')}, {inexact} with another result as remarked; not "
+        f"translated: {counted(len(imported.remarks) - inexact, 'statement')}."
     )
     if imported.pipelines:
         say(_OF_RECORDS)
