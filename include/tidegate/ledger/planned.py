@@ -52,8 +52,10 @@ def unpublished_sinks(ledger: LedgerReader, plan: Plan) -> list[str]:
 
     Raises PlanUnreadable if this version of tidegate cannot read the batch's pipeline.
     """
-    charge = ledger.charge(plan.stream.pipeline)
-    return _sinks_without(plan, {*ledger.publications(plan.stream, plan.seq), *inherited_sinks(plan, charge)})
+    done = {*ledger.publications(plan.stream, plan.seq)}
+    if plan.reused is not None:
+        done.update(inherited_sinks(plan, ledger.charge(plan.stream.pipeline)))
+    return _sinks_without(plan, done)
 
 
 def _sinks_without(plan: Plan, done: Collection[str]) -> list[str]:
