@@ -103,8 +103,8 @@ def retired(tmp_path: Path) -> Beside:
 def test_forgotten_pipeline_leaves_only_its_sinks(retired: Beside) -> None:
     folder = retired.old.folder
     shown = chosen(retired, "forget")
-    assert "visitors/1 leaves the ledger, with 2 batches, and" in shown
-    assert "visitors/2 leaves the ledger, with 2 batches, and" in shown
+    assert "visitors/1 leaves the ledger, with 2 batches. " in shown
+    assert "visitors/2 leaves the ledger, with 2 batches. " in shown
     assert len(retired.old.app.ledger.streams()) == 2
     chosen(retired, "forget", "--yes")
     assert retired.old.app.ledger.streams() == []

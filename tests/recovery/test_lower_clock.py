@@ -62,7 +62,7 @@ def test_lowered_clock_makes_no_record_late(world: World) -> None:
     shown = recover(world.environment, "availability")
     assert shown.exit_code == 4
     assert "lower-clock: The clock of availability/1 is" in shown.output
-    assert "A window that they closed opens again with its next record" in shown.output
+    assert "A window that was closed opens again with its next record" in shown.output
     lower(world)
     assert clocks(world) == {START_MS + MINUTE_MS}
     assert stream_condition(world.app, world.stream).condition is not ConditionKind.CLOCK_AHEAD

@@ -23,6 +23,7 @@ from tests.storage.tables_for_tests import APPLICATION, batch, catch_up, number,
 from tidegate.batch.lookups import _pinned_table, _table_id
 from tidegate.cli import cli
 from tidegate.errors import LakeDamaged, LakeUnavailable, LookupMissing
+from tidegate.model.lookup import Lookup
 from tidegate.spark.lookups import DeltaVersion
 from tidegate.storage.compaction import FoldRule, SnapshotTarget, compact
 from tidegate.storage.datafile import open_data, verify
@@ -283,25 +284,30 @@ def test_table_sink_uses_the_lake_setting(store: Store, server: S3Server) -> Non
     assert 1 < fault.met < 20
 
 
+def reading(path: str) -> Lookup:
+    """Return a lookup of a Delta table."""
+    return Lookup.model_construct(table=path, on=("region",), columns=())
+
+
 def test_lookup_uses_the_lake_setting(store: Store, server: S3Server) -> None:
     path = store.uri("stores")
     for name in ("north", "south"):
         rows = pa.table({"region": [name]})
         write_deltalake(path, rows, mode="append", storage_options=storage_options(path))
-    pin = _pinned_table(path)
+    pin = _pinned_table("reader", reading(path))
     server.fault("fail", "GET", "stores/_delta_log/")
     read = pa.Table.from_batches(DeltaVersion(path, 0).read(0, 1))
     assert (pin["version"], read["region"].to_pylist()) == (1, ["north"])
     assert _table_id(path, 1) == pin["id"]
     fault = server.fault("fail", "GET", "stores/", times=100)
     with pytest.raises(LakeUnavailable, match="stores cannot be used"):
-        _pinned_table(path)
+        _pinned_table("reader", reading(path))
     assert 1 < fault.met < 20
 
 
 def test_lookup_of_a_missing_table_says_so(store: Store) -> None:
     with pytest.raises(LookupMissing, match="a lake/stores does not exist"):
-        _pinned_table(store.uri("stores"))
+        _pinned_table("reader", reading(store.uri("stores")))
 
 
 def test_overwriting_store_is_distinguished_from_put_if_absent(store: Store, server: S3Server) -> None:
