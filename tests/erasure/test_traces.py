@@ -116,6 +116,15 @@ def test_command_shows_its_plan_before_it_erases(tmp_path: Path) -> None:
     assert invoke(canary, "--key", KEY).exit_code == 0
 
 
+def test_command_takes_the_name_of_a_file(tmp_path: Path) -> None:
+    canary = Canary(tmp_path / "home")
+    canary.fill()
+    text = canary.file.read_text().replace("source:", "generation: 2\nsource:", 1)
+    canary.file.with_name("edited.yaml").write_text(text)
+    shown = CliRunner().invoke(cli, ["erase", "edited", "--key", KEY], env=canary.environment)
+    assert (shown.exit_code, "visitors/1: 1 key" in shown.output) == (4, True), shown.output
+
+
 def test_pipeline_that_looks_keys_up_is_named(tmp_path: Path) -> None:
     canary = Canary(tmp_path / "home")
     canary.fill()
