@@ -338,6 +338,13 @@ class OpenSink(ABC, Generic[Declared]):
     def restart_effect(self, seq: int) -> str:
         """Return a sentence on the fate of what the sink has of batches after `seq`, if it is restarted."""
 
+    def restart_effect_on_rows(self, seq: int, *, overwrites: bool) -> str:
+        """Return the sentence of a sink of rows. `overwrites`: a row replaces the one of its key."""
+        if overwrites:
+            return f"{self.name}: rows of batches after {seq} are written over when they come again."
+        stream = self.context.stream
+        return f"{self.name}: rows of {stream} of batches after {seq} are deleted, before they come again."
+
     @abstractmethod
     def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
         """Make the sink's progress say that it has all batches up to `seq` and none after it.

@@ -93,12 +93,7 @@ class OpenClickHouseTable(OpenSink[ClickHouseSink]):
 
     def restart_effect(self, seq: int) -> str:
         """Return a sentence on rows of later batches: deleted, or overwritten in mode `upsert`."""
-        if self.declared.mode == "append":
-            stream = self.context.stream
-            return (
-                f"{self.name}: rows of {stream} of batches after {seq} are deleted, before they come again."
-            )
-        return f"{self.name}: rows of batches after {seq} are written over when they come again."
+        return self.restart_effect_on_rows(seq, overwrites=self.declared.mode != "append")
 
     def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
         """Begin a term, whose rows replace all others, and delete appended rows."""

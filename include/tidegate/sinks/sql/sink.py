@@ -324,12 +324,7 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
     def restart_effect(self, seq: int) -> str:
         """Return a sentence on rows of later batches: deleted, or overwritten in mode `upsert`."""
-        if not self.target.overwrites:
-            stream = self.context.stream
-            return (
-                f"{self.name}: rows of {stream} of batches after {seq} are deleted, before they come again."
-            )
-        return f"{self.name}: rows of batches after {seq} are written over when they come again."
+        return self.restart_effect_on_rows(seq, overwrites=self.target.overwrites)
 
     def restart_after(self, lease: LeasedLedger, seq: int) -> str | None:
         """Set the progress row and delete later rows, in one transaction."""
