@@ -33,8 +33,7 @@ from tests.sinks.sql.sink import Sink, emission
 from tidegate.errors import SetupFailed, SinkRefused
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.dialects import dialect_named, snowflake
-from tidegate.sinks.sql.layout import Layout
-from tidegate.sinks.sql.types import EmittedType
+from tidegate.sinks.sql.layout import EmittedType, Layout
 
 SNOWFLAKE = snowflake.DIALECT
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=timezone.utc)

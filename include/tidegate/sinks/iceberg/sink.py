@@ -18,8 +18,14 @@ from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.ledger import LeasedLedger, Plan
 from tidegate.model.connection import Connection
 from tidegate.sinks.iceberg.model import IcebergSink
-from tidegate.sinks.iceberg.rows import STREAM, newest_rows, rows_after, rows_of_keys
-from tidegate.sinks.iceberg.table import SinkTable, TableProgress
+from tidegate.sinks.iceberg.table import (
+    STREAM,
+    SinkTable,
+    TableProgress,
+    newest_rows,
+    rows_after,
+    rows_of_keys,
+)
 from tidegate.sinks.outbox import Outbox, check_names, table_rows
 from tidegate.sinks.places import require_apart
 from tidegate.sinks.port import Dataset, OpenSink

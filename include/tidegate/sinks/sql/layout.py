@@ -1,4 +1,4 @@
-"""The table of a sink, and the emissions as its rows."""
+"""The table of a sink, the types of its columns in each kind of database, and the emissions as its rows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import BigInteger, Boolean, Column, Index, MetaData, Table, Text
-from sqlalchemy.types import TypeEngine
+from sqlalchemy import BigInteger, Boolean, Column, Dialect, Index, MetaData, Table, Text
+from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from tidegate.errors import SinkRefused
 from tidegate.expressions.arrow import type_of
 from tidegate.sinks.outbox import check_names
-from tidegate.sinks.sql.dialects import SqlDialect
-from tidegate.sinks.sql.types import EmittedType, ExactText
+from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
 from tidegate.storage.schema import KEY, KEY_COLUMNS, ORDINAL, SOURCE, TIMESTAMP, VALUE, WINDOW
 
 COLUMNS = (KEY, KEY_COLUMNS, VALUE, TIMESTAMP, SOURCE, *WINDOW)
@@ -30,6 +29,39 @@ ANY_JSON = pa.struct([])
 """The type that stands for JSON of any shape, such as that of a text."""
 FORMS: Mapping[str, pa.DataType] = {"json": ANY_JSON, "text": pa.string()}
 """A word of `types` -> the type that a column is stored as."""
+
+
+class EmittedType(TypeDecorator[Any]):
+    """The type of a column for values of an Arrow type."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, arrow: pa.DataType) -> None:
+        super().__init__()
+        self.arrow = arrow
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect_named(dialect.name).column_type(self.arrow)
+
+
+class ExactText(TypeDecorator[str]):
+    """The type of a text that is compared exactly, such as a key.
+
+    Args:
+        longest: The most characters of the text where an index has the column; None: no index has it.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, longest: int | None = None) -> None:
+        super().__init__()
+        self.longest = longest
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect_named(dialect.name).name_type(dialect, self.longest)
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _INSTANT = EmittedType(pa.timestamp("us", "UTC"))

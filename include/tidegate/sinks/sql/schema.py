@@ -36,8 +36,7 @@ from tidegate.kernel.json_text import json_texts
 from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
 from tidegate.sinks.sql.dialects.base import Unusable, has_type
 from tidegate.sinks.sql.history import update_validity
-from tidegate.sinks.sql.layout import IS_CURRENT, Layout, Target
-from tidegate.sinks.sql.types import EmittedType, ExactText
+from tidegate.sinks.sql.layout import IS_CURRENT, EmittedType, ExactText, Layout, Target
 from tidegate.storage.schema import KEY, SOURCE
 
 

@@ -37,8 +37,7 @@ from tidegate.sinks.sql.schema import (
     progress,
     unfit_emissions,
 )
-from tidegate.sinks.sql.trial import exceeds, refused_rows
-from tidegate.sinks.sql.write import TableWriter, write
+from tidegate.sinks.sql.write import TableWriter, exceeds, refused_rows, write
 from tidegate.storage.schema import KEY, KEY_COLUMNS, SOURCE, VALUE
 
 
