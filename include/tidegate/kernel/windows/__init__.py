@@ -1,12 +1,10 @@
-"""The windows of a record, and when they are over: one file per kind. All times are in ms."""
+"""The windows of a record, and when they are over. All times are in ms."""
 
 from __future__ import annotations
 
-from tidegate.kernel.windows.cumulating import Cumulating
-from tidegate.kernel.windows.hopping import Hopping
+from tidegate.kernel.windows.aligned import Cumulating, Hopping, Tumbling
 from tidegate.kernel.windows.session import Session
 from tidegate.kernel.windows.sliding import Sliding
-from tidegate.kernel.windows.tumbling import Tumbling
 from tidegate.kernel.windows.window import UNITS, Span, Window, parse_duration, write_duration
 
 WINDOWS: tuple[type[Window], ...] = (Tumbling, Hopping, Sliding, Cumulating, Session)
