@@ -18,7 +18,7 @@ from tests.model.files import made
 from tidegate import failpoints, inspect
 from tidegate.errors import Halted, SettingsInvalid, TidegateError
 from tidegate.generations import compare_generations, drop_generation, open_generation
-from tidegate.generations.events import behind_common_beginning
+from tidegate.generations.compare import behind_common_beginning
 from tidegate.generations.net import _require_payloads
 from tidegate.generations.outputs import Feed
 from tidegate.ledger import Stream

@@ -1,21 +1,30 @@
-"""Compute what would change for consumers if another generation took charge."""
+"""Compute what would change for consumers if another generation took charge.
+
+Nothing replaces an event, a pair of a join or a late record: consumers have each of them for good. So these
+are compared event by event, and net differences can only add what consumers lack. Other emissions are
+compared by the newest one of each entry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.app.root import App
-from tidegate.errors import Halted
-from tidegate.generations.events import different_events
+from tidegate.errors import Halted, SettingsInvalid
 from tidegate.generations.outputs import (
+    CONSUMED,
     ENTRY,
     NO_WINDOW,
     TEXT,
+    Feed,
+    all_consumed,
+    all_emissions,
     consumed,
     emissions_by_reason,
     live,
@@ -24,9 +33,11 @@ from tidegate.generations.outputs import (
 from tidegate.ledger import Head, Offsets, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.stage import Stage
-from tidegate.storage.schema import WINDOW
+from tidegate.storage.schema import KEY, TIMESTAMP, WINDOW
 
 _OLD, _NEW = "old", "new"
+_SAME = (*ENTRY, TIMESTAMP, TEXT)
+"""Two events are the same if these are equal."""
 
 
 def common_point(app: App, old: Stream, new: Stream) -> tuple[int, int]:
@@ -110,6 +121,91 @@ def _values(rows: pa.Table, name: str) -> pa.Table:
         return pa.schema([(ENTRY[0], pa.string()), *columns.items(), (name, pa.string())]).empty_table()
     rows = live(rows).select([*ENTRY, TEXT])
     return rows.rename_columns([*ENTRY, name])
+
+
+def behind_common_beginning(old: Sequence[Feed], new: Sequence[Feed]) -> tuple[list[Feed], list[Feed]]:
+    """Return the feeds without the batches with which both begin.
+
+    A generation that began with the state of another one has all of its earlier batches.
+    """
+    for number, (before, after) in enumerate(zip(old, new, strict=False)):
+        if not _begin_alike(before, after):
+            return [*old[number:]], [*new[number:]]
+        if before.seqs != after.seqs:
+            end = min(before.seqs.stop, after.seqs.stop)
+            return [*_from(before, end), *old[number + 1 :]], [*_from(after, end), *new[number + 1 :]]
+    shared = min(len(old), len(new))
+    return [*old[shared:]], [*new[shared:]]
+
+
+def _from(feed: Feed, seq: int) -> Iterator[Feed]:
+    if feed.seqs.stop > seq:
+        yield replace(feed, seqs=range(seq, feed.seqs.stop))
+
+
+def _begin_alike(before: Feed, after: Feed) -> bool:
+    return (before.stream, before.stage, before.seqs.start) == (after.stream, after.stage, after.seqs.start)
+
+
+def unmatched(old: pa.Table, new: pa.Table) -> tuple[list[int], list[int]]:
+    """Return the numbers of the rows of each table that have no equal row in the other one.
+
+    Example: if `old` has an event once and `new` has it three times, the last two of these rows.
+    """
+    return list(_without_equal(new, old)), list(_without_equal(old, new))
+
+
+def _without_equal(compared: pa.Table, rows: pa.Table) -> Iterator[int]:
+    """Yield the numbers of the rows that have no equal row in `compared`."""
+    matches = Counter(_identities(compared))
+    for number, identity in enumerate(_identities(rows)):
+        if matches[identity]:
+            matches[identity] -= 1
+        else:
+            yield number
+
+
+def _identities(rows: pa.Table) -> Iterator[tuple[object, ...]]:
+    if not rows.num_columns:  # nothing was emitted
+        return iter(())
+    return zip(*(rows[name].to_pylist() for name in _SAME), strict=True)
+
+
+def different_events(app: App, old: Sequence[Feed], new: Sequence[Feed]) -> tuple[pa.Table, pa.Table]:
+    """Return the events that only `new` has, and those that only `old` has, with the columns of ENTRY, `old`
+    and `new`, the values as JSON text.
+    """
+    before, after = (all_consumed(app, feeds) for feeds in behind_common_beginning(old, new))
+    removed, added = unmatched(before, after)
+    return _event_values(after, added, "new", "old"), _event_values(before, removed, "old", "new")
+
+
+def _event_values(rows: pa.Table, numbers: list[int], side: str, other: str) -> pa.Table:
+    if not rows.num_columns:
+        rows = CONSUMED.empty_table()
+    taken = rows.take(pa.array(numbers, pa.int64()))
+    columns = {name: taken[name] for name in ENTRY} | {side: taken[TEXT]}
+    return pa.table(columns).append_column(other, pa.nulls(len(numbers), pa.string()))
+
+
+def lacking_events(app: App, stage: Stage, old: Sequence[Feed], new: Sequence[Feed]) -> pa.Table:
+    """Return the events of the feeds `new` that consumers of the feeds `old` lack, in their order, with all
+    columns.
+
+    A table without columns if nothing was emitted where they differ. Raises SettingsInvalid if consumers have
+    an event that `new` lacks.
+    """
+    old, new = behind_common_beginning(old, new)
+    had, events = all_consumed(app, old), all_emissions(app, new)
+    surplus, lacking = unmatched(had, events)
+    if surplus:
+        key = had[KEY][surplus[0]].as_py()
+        raise SettingsInvalid(
+            f"What the stage {stage.name} has sent are events, which nothing takes back: {len(surplus)} of "
+            f"them are not in the new generation, such as one of the key {key}",
+            "Promote it without --net, and let consumers begin anew; or leave out the sink of this stage.",
+        )
+    return events.take(pa.array(lacking, pa.int64())) if events.num_columns else events
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from tidegate.batch.still_batch import (
 )
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.failpoints import failpoint
-from tidegate.generations.compare import difference
-from tidegate.generations.events import lacking_events
+from tidegate.generations.compare import difference, lacking_events
 from tidegate.generations.outputs import (
     CONSUMED,
     ENTRY,
