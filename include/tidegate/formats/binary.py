@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.formats.schemas import Unwritable
-from tidegate.formats.wire import Cursor, Ints, Wire
+from tidegate.formats.wire import Cursor, Ints, ValueOrigin, Wire
 from tidegate.kernel.rows import mask, places_among
 from tidegate.kernel.unusable import beyond_calendar
 
@@ -27,32 +27,25 @@ _LEAST = np.uint64(1) << _SEVENS[1:]
 _PLACES = np.arange(10)
 
 
-def integers(wire: Wire, rows: Ints, values: Ints, type_: pa.DataType, path: str) -> pa.Array:
-    """Return numbers as integers of any width; numbers that do not fit are faults of their `rows`.
-
-    Args:
-        rows: The record of each value.
-        path: Names the value in faults.
-    """
+def integers(origin: ValueOrigin, values: Ints, type_: pa.DataType) -> pa.Array:
+    """Return numbers as integers of any width; numbers that do not fit are faults of their records."""
     if type_.bit_width < 64:
         least = -(2 ** (type_.bit_width - 1))
         outside = (values < least) | (values > -least - 1)
         if outside.any():
-            wire.fault(rows[outside], f"A number does not fit into `{type_}`", path)
+            origin.fault(outside, f"A number does not fit into `{type_}`")
             # the cast below would wrap around without a word
             values = np.where(outside, 0, values)
     return pa.array(values.astype(type_.to_pandas_dtype()))
 
 
-def dates(wire: Wire, rows: Ints, values: Ints, path: str) -> pa.Date32Array:
+def dates(origin: ValueOrigin, values: Ints) -> pa.Date32Array:
     """Return days since 1970 as dates. Days outside of the calendar are faults."""
-    days = integers(wire, rows, values, pa.int32(), path).cast(pa.date32())
-    return _in_calendar(wire, rows, days, path)
+    days = integers(origin, values, pa.int32()).cast(pa.date32())
+    return _in_calendar(origin, days)
 
 
-def timestamps(
-    wire: Wire, rows: Ints, values: Ints, factor: int, type_: pa.TimestampType, path: str
-) -> pa.TimestampArray:
+def timestamps(origin: ValueOrigin, values: Ints, factor: int, type_: pa.TimestampType) -> pa.TimestampArray:
     """Return numbers of `factor` microseconds since 1970 as timestamps. Times outside of the calendar are
     faults.
 
@@ -61,19 +54,19 @@ def timestamps(
     most = np.iinfo(np.int64).max // factor
     values = np.clip(values, -most, most)  # the product must not overflow; larger values are faults anyway
     times = pa.array(values * factor).cast(pa.timestamp("us")).cast(type_)
-    return _in_calendar(wire, rows, times, path)
+    return _in_calendar(origin, times)
 
 
-def _in_calendar(wire: Wire, rows: Ints, values: pa.Array, path: str) -> pa.Array:
+def _in_calendar(origin: ValueOrigin, values: pa.Array) -> pa.Array:
     outside = beyond_calendar(values)
     if outside is not None:
         mask = outside.to_numpy(zero_copy_only=False)
-        wire.fault(rows[mask], "A time is not in the years 1 to 9999 of UTC", path)
+        origin.fault(mask, "A time is not in the years 1 to 9999 of UTC")
     return values
 
 
 def decimals(
-    wire: Wire, rows: Ints, spans: tuple[Ints, Ints], scale: int, type_: pa.Decimal128Type, path: str
+    origin: ValueOrigin, spans: tuple[Ints, Ints], scale: int, type_: pa.Decimal128Type
 ) -> pa.Decimal128Array:
     """Return decimals from big-endian numbers in two's complement, without loss.
 
@@ -82,15 +75,15 @@ def decimals(
         scale: The number of digits behind the point.
         type_: The column's type; a number that does not fit is a fault.
     """
-    starts, sizes = spans
+    wire, (starts, sizes) = origin.wire, spans
     empty = sizes == 0
     if empty.any():
-        wire.fault(rows[empty], "A decimal has no bytes", path)
+        origin.fault(empty, "A decimal has no bytes")
     # a decimal of more than 16 bytes may still have few digits, so it is read as a Python integer
     if sizes.max(initial=0) > _WIDEST or empty.any():
         texts = wire.binary(starts, sizes).to_pylist()
         numbers = [int.from_bytes(text, "big", signed=True) for text in texts]
-        return _exact(wire, rows, numbers, scale, type_, path)
+        return _exact(origin, numbers, scale, type_)
     ends = starts + sizes
     negative = wire.data[starts] > 0x7F
     digits = np.empty((len(starts), _WIDEST), np.uint8)
@@ -104,24 +97,21 @@ def decimals(
     values = pa.Array.from_buffers(widest, len(starts), [None, pa.py_buffer(digits)])
     # Arrow takes -(2^127) to fit into any precision: in 128 bits, its absolute value is itself
     if (digits[:, -1] == 0x80).any():
-        return _exact(wire, rows, unscaled(values), scale, type_, path)
-    return fitting(wire, rows, values, type_, path)
+        return _exact(origin, unscaled(values), scale, type_)
+    return fitting(origin, values, type_)
 
 
-def fitting(
-    wire: Wire, rows: Ints, values: pa.Decimal128Array, type_: pa.Decimal128Type, path: str
-) -> pa.Decimal128Array:
+def fitting(origin: ValueOrigin, values: pa.Decimal128Array, type_: pa.Decimal128Type) -> pa.Decimal128Array:
     """Return decimals as decimals of another type, without loss; those that do not fit are faults.
 
     Args:
-        rows: The record of each value.
         type_: The column's type, which may have another scale.
     """
     try:
         values.validate(full=True)  # a cast to the same type does not check for 39 digits
         return values.cast(type_)
     except pa.ArrowInvalid:
-        return _exact(wire, rows, unscaled(values), values.type.scale, type_, path)
+        return _exact(origin, unscaled(values), values.type.scale, type_)
 
 
 def unscaled(values: pa.Decimal128Array) -> list[int]:
@@ -136,17 +126,17 @@ def unscaled(values: pa.Decimal128Array) -> list[int]:
 
 
 def _exact(
-    wire: Wire, rows: Ints, numbers: Sequence[int], scale: int, type_: pa.Decimal128Type, path: str
+    origin: ValueOrigin, numbers: Sequence[int], scale: int, type_: pa.Decimal128Type
 ) -> pa.Decimal128Array:
     """Return numbers without points as decimals, one by one. Those that do not fit are faults, and 0."""
     more, fewer = 10 ** max(0, type_.scale - scale), 10 ** max(0, scale - type_.scale)
     limit = 10**type_.precision * fewer
     fitting = []
-    for row, number in zip(rows, numbers, strict=True):
+    for place, number in enumerate(numbers):
         fits = abs(number) * more < limit and number % fewer == 0
         fitting.append(number * more // fewer if fits else 0)
         if not fits:
-            wire.fault(np.array([row]), f"A value does not fit into `{type_}`", path)
+            origin.fault(np.array([place]), f"A value does not fit into `{type_}`")
     content = b"".join(number.to_bytes(_WIDEST, "little", signed=True) for number in fitting)
     return pa.Array.from_buffers(type_, len(fitting), [None, pa.py_buffer(content)])
 

@@ -65,6 +65,29 @@ class Cursor:
         self.at[places] = part.at
 
 
+@dataclass(frozen=True)
+class ValueOrigin:
+    """The origin of values, which their faults name.
+
+    Args:
+        wire: The bytes that the values were read from.
+        rows: The record of each value.
+        path: The path of the values, such as `$.items[...]`.
+    """
+
+    wire: Wire
+    rows: Ints
+    path: str
+
+    def fault(self, places: npt.NDArray[Any], why: str) -> None:
+        """Record why the records of some of the values cannot be used.
+
+        Args:
+            places: A mask of the values, or their numbers.
+        """
+        self.wire.fault(self.rows[places], why, self.path)
+
+
 class Wire:
     r"""The concatenated bytes of many values. `faults`: row -> why its record cannot be used, with the
     path.

@@ -141,10 +141,10 @@ class _Resolver:
             return self.record(writer, reader, type_, path)
         if writer.kind == "array" and pt.is_list(type_):
             item = self.read(writer.items, reader and reader.items, type_.value_type, f"{path}[...]")
-            return partial(reads.read_array, item, self._passages.for_items(writer, path), type_, path)
+            return reads.ReadArray(item, self._passages.for_items(writer, path), type_, path)
         if writer.kind == "map" and pt.is_map(type_):
             item = self.read(writer.items, reader and reader.items, type_.item_type, f"{path}[...]")
-            return partial(reads.read_map, item, self._passages.for_items(writer, path), type_, path)
+            return reads.ReadMap(item, self._passages.for_items(writer, path), type_, path)
         return _scalar(writer, reader, type_, path)
 
     def union(
@@ -168,7 +168,7 @@ class _Resolver:
             except SchemaFault as fault:
                 misfit = fault
                 skip = self._passages.for_type(branch, path).skip
-                branches.append(partial(reads.read_misfit, skip, type_, path, f"It is a `{branch.text}`"))
+                branches.append(reads.ReadMisfit(skip, type_, path, f"It is a `{branch.text}`"))
         if misfit is not None and not fits:
             raise misfit
         return reads.ReadUnion(branches, type_, path)
@@ -320,7 +320,7 @@ def _number(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) 
 def _text(writer: AvroType, meaning: AvroType, type_: pa.DataType, path: str) -> reads.Read | None:
     size = writer.size or None
     if writer.logical == "decimal" and pt.is_decimal(type_):
-        return partial(reads.read_decimal, size, writer.scale, type_, path)
+        return reads.ReadDecimal(size, writer.scale, type_, path)
     if writer.kind == "fixed" and meaning.logical == "uuid" and pt.is_string(type_):
         return partial(reads.read_uuid, path)
     is_text = pt.is_string(type_) and writer.kind != "fixed"

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tidegate.formats import binary
 from tidegate.formats.avro.skip import Passage, Skip, branch_places, item_places
-from tidegate.formats.wire import Cursor, Ints, Wire
+from tidegate.formats.wire import Cursor, Ints, ValueOrigin, Wire
 
 Read = Callable[[Wire, Cursor], pa.Array]
 
@@ -30,11 +30,11 @@ def read_boolean(path: str, wire: Wire, cursor: Cursor) -> pa.Array:
 
 def read_integer(type_: pa.DataType, is_int: bool, path: str, wire: Wire, cursor: Cursor) -> pa.Array:
     """Read integers. `is_int`: whether the writer's type is `int`, which has 32 bits."""
-    values = wire.longs(cursor, path)
+    origin, values = ValueOrigin(wire, cursor.rows, path), wire.longs(cursor, path)
     # an `int` beyond 32 bits is a fault, although the column has room for it
     if is_int and type_.bit_width > 32:
-        binary.integers(wire, cursor.rows, values, pa.int32(), path)
-    return binary.integers(wire, cursor.rows, values, type_, path)
+        binary.integers(origin, values, pa.int32())
+    return binary.integers(origin, values, type_)
 
 
 def read_float(kind: str, type_: pa.DataType, path: str, wire: Wire, cursor: Cursor) -> pa.Array:
@@ -48,12 +48,12 @@ def read_float(kind: str, type_: pa.DataType, path: str, wire: Wire, cursor: Cur
 
 def read_date(path: str, wire: Wire, cursor: Cursor) -> pa.Array:
     """Read days since 1970."""
-    return binary.dates(wire, cursor.rows, wire.longs(cursor, path), path)
+    return binary.dates(ValueOrigin(wire, cursor.rows, path), wire.longs(cursor, path))
 
 
 def read_timestamp(factor: int, type_: pa.TimestampType, path: str, wire: Wire, cursor: Cursor) -> pa.Array:
     """Read timestamps that count units of `factor` microseconds."""
-    return binary.timestamps(wire, cursor.rows, wire.longs(cursor, path), factor, type_, path)
+    return binary.timestamps(ValueOrigin(wire, cursor.rows, path), wire.longs(cursor, path), factor, type_)
 
 
 def _spans(size: int | None, path: str, wire: Wire, cursor: Cursor) -> tuple[Ints, Ints]:
@@ -71,11 +71,18 @@ def read_bytes(size: int | None, is_text: bool, path: str, wire: Wire, cursor: C
     return wire.texts(cursor.rows, values, path) if is_text else values
 
 
-def read_decimal(
-    size: int | None, scale: int, type_: pa.Decimal128Type, path: str, wire: Wire, cursor: Cursor
-) -> pa.Array:
-    """Read decimals. `size` as in `read_bytes`; `scale` is the writer's."""
-    return binary.decimals(wire, cursor.rows, _spans(size, path, wire, cursor), scale, type_, path)
+@dataclass(frozen=True)
+class ReadDecimal:
+    """Reads decimals. `size` as in `read_bytes`; `scale` is the writer's."""
+
+    size: int | None
+    scale: int
+    type: pa.Decimal128Type
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        spans = _spans(self.size, self.path, wire, cursor)
+        return binary.decimals(ValueOrigin(wire, cursor.rows, self.path), spans, self.scale, self.type)
 
 
 def read_uuid(path: str, wire: Wire, cursor: Cursor) -> pa.Array:
@@ -137,11 +144,19 @@ class ReadUnion:
         return binary.placed(len(cursor), places, parts, self.type)
 
 
-def read_misfit(skip: Skip, type_: pa.DataType, path: str, why: str, wire: Wire, cursor: Cursor) -> pa.Array:
-    """Skip values that cannot become the column's type, and record each of them as a fault."""
-    skip(wire, cursor)
-    wire.fault(cursor.rows, why, path)
-    return pa.nulls(len(cursor), type_)
+@dataclass(frozen=True)
+class ReadMisfit:
+    """Skips values that cannot become the column's type, and records each of them as a fault."""
+
+    skip: Skip
+    type: pa.DataType
+    path: str
+    why: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        self.skip(wire, cursor)
+        wire.fault(cursor.rows, self.why, self.path)
+        return pa.nulls(len(cursor), self.type)
 
 
 @dataclass(frozen=True)
@@ -171,19 +186,31 @@ class ReadRecord:
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))
 
 
-def read_array(
-    item: Read, passage: Passage, type_: pa.ListType, path: str, wire: Wire, cursor: Cursor
-) -> pa.Array:
-    """Read arrays. `passage` skips an item, to find where each begins."""
-    counts, items = item_places(wire, cursor, passage, path)
-    return binary.lists(counts, item(wire, items), type_)
+@dataclass(frozen=True)
+class ReadArray:
+    """Reads arrays. `passage` skips an item, to find where each begins."""
+
+    item: Read
+    passage: Passage
+    type: pa.ListType
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        counts, items = item_places(wire, cursor, self.passage, self.path)
+        return binary.lists(counts, self.item(wire, items), self.type)
 
 
-def read_map(
-    item: Read, passage: Passage, type_: pa.MapType, path: str, wire: Wire, cursor: Cursor
-) -> pa.Array:
-    """Read maps. `passage` skips an entry, to find where each begins."""
-    counts, entries = item_places(wire, cursor, passage, path)
-    # a map's entry is its key and then its value: `entries` moves over both
-    keys = read_bytes(None, True, path, wire, entries)
-    return binary.maps(counts, keys.fill_null(""), item(wire, entries), type_)
+@dataclass(frozen=True)
+class ReadMap:
+    """Reads maps. `passage` skips an entry, to find where each begins."""
+
+    item: Read
+    passage: Passage
+    type: pa.MapType
+    path: str
+
+    def __call__(self, wire: Wire, cursor: Cursor) -> pa.Array:
+        counts, entries = item_places(wire, cursor, self.passage, self.path)
+        # a map's entry is its key and then its value: `entries` moves over both
+        keys = read_bytes(None, True, self.path, wire, entries)
+        return binary.maps(counts, keys.fill_null(""), self.item(wire, entries), self.type)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from tidegate.formats import binary
-from tidegate.formats.wire import EARLY_END, Cursor, Ints, Wire, Words, unzigzag
+from tidegate.formats.wire import EARLY_END, Cursor, Ints, ValueOrigin, Wire, Words, unzigzag
 
 VARINT, EIGHT, SIZED, GROUP, GROUP_END, FOUR = range(6)
 """The wire types: the lowest three bits of a field's tag."""
@@ -257,31 +257,25 @@ def skip(wire: Wire, cursor: Cursor, types: Ints, path: str) -> None:
         cursor.put(places, part)
 
 
-def column_of_numbers(
-    wire: Wire, rows: Ints, values: npt.NDArray[Any], type_: pa.DataType, path: str
-) -> pa.Array:
-    """Return numbers or booleans as a column. A number that does not fit is a fault of its record.
-
-    Args:
-        rows: The record of each value.
-    """
+def column_of_numbers(origin: ValueOrigin, values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
+    """Return numbers or booleans as a column. A number that does not fit is a fault of its record."""
     if pt.is_integer(type_):
-        return _integers(wire, rows, values, type_, path)
+        return _integers(origin, values, type_)
     if pt.is_decimal(type_):
         # unsigned 64 bits as the lower half of Arrow's 128-bit decimal
         halves = np.zeros((len(values), 2), np.uint64)
         halves[:, 0] = values
         whole = pa.Array.from_buffers(pa.decimal128(38, 0), len(values), [None, pa.py_buffer(halves)])
-        return binary.fitting(wire, rows, whole, type_, path)
+        return binary.fitting(origin, whole, type_)
     return pa.array(values).cast(type_)
 
 
-def _integers(wire: Wire, rows: Ints, values: npt.NDArray[Any], type_: pa.DataType, path: str) -> pa.Array:
+def _integers(origin: ValueOrigin, values: npt.NDArray[Any], type_: pa.DataType) -> pa.Array:
     if values.dtype == np.uint64 and (values >> np.uint64(63)).any():
         beyond = values >> np.uint64(63) != 0
-        wire.fault(rows[beyond], f"A number does not fit into `{type_}`", path)
+        origin.fault(beyond, f"A number does not fit into `{type_}`")
         values = np.where(beyond, np.uint64(0), values)
-    return binary.integers(wire, rows, values.astype(np.int64), type_, path)
+    return binary.integers(origin, values.astype(np.int64), type_)
 
 
 def names_of(values: npt.NDArray[Any], names: Sequence[tuple[int, str]]) -> pa.StringArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from tidegate.formats.protobuf.fields import (
     wire_type,
 )
 from tidegate.formats.protobuf.schema import ProtoEnum, ProtoField
-from tidegate.formats.wire import Cursor, Ints, Wire
+from tidegate.formats.wire import Cursor, Ints, ValueOrigin, Wire
 
 _LARGEST_NUMBER = 2**29 - 1
 _FEW = 32
@@ -116,7 +116,7 @@ def _collect(wire: Wire, cursor: Cursor, plan: MessagePlan, path: str) -> dict[i
         for field in plan.fields:
             # a single field is taken once per round; a repeated one as long as it follows itself
             while len(places := tags.at(field.field.number)):
-                _take(wire, cursor, field, collectors, tags, places)
+                _take(tags, field, collectors, places)
                 if not field.field.is_repeated:
                     break
         places = np.flatnonzero(tags.numbers)
@@ -131,7 +131,7 @@ class _Tags:
     """The number and the wire type of the next field at each position; the number 0 stands for the end."""
 
     def __init__(self, wire: Wire, cursor: Cursor, path: str) -> None:
-        self._wire, self._cursor, self._path = wire, cursor, path
+        self.wire, self.cursor, self._path = wire, cursor, path
         self.numbers = np.zeros(len(cursor), np.int64)
         self.types = np.zeros(len(cursor), np.int64)
         self.read(np.arange(len(cursor)))
@@ -150,17 +150,17 @@ class _Tags:
         Args:
             places: Indexes into the cursor, which is moved behind the tags.
         """
-        cursor = self._cursor
+        cursor = self.cursor
         more = cursor.at[places] < cursor.ends[places]
         if not more.all():
             self.numbers[places[~more]] = 0
             places = places[more]
         part = cursor.part(places)
-        tags = self._wire.varints(part, self._path).view(np.int64)
+        tags = self.wire.varints(part, self._path).view(np.int64)
         numbers = tags >> 3
         wrong = (numbers <= 0) | (numbers > _LARGEST_NUMBER)
         if wrong.any():
-            self._wire.fault(part.rows[wrong], "Expected a field", self._path)
+            self.wire.fault(part.rows[wrong], "Expected a field", self._path)
             part.at[wrong] = part.ends[wrong]
             numbers = np.where(wrong, 0, numbers)
         self.numbers[places], self.types[places] = numbers, tags & 7
@@ -168,29 +168,22 @@ class _Tags:
 
     def skip(self, places: Ints) -> None:
         """Skip the next fields at these positions."""
-        part = self._cursor.part(places)
+        part = self.cursor.part(places)
         types = self.types[places]
         groups = np.flatnonzero(types == GROUP)
         if len(groups):
-            skip_groups(self._wire, part, groups, self.numbers[places], self._path)
+            skip_groups(self.wire, part, groups, self.numbers[places], self._path)
         not_groups = np.flatnonzero(types != GROUP)
         rest = part.part(not_groups)
-        skip(self._wire, rest, types[not_groups], self._path)
+        skip(self.wire, rest, types[not_groups], self._path)
         part.put(not_groups, rest)
-        self._cursor.put(places, part)
+        self.cursor.put(places, part)
         self.read(places)
 
 
-def _take(
-    wire: Wire,
-    cursor: Cursor,
-    field: FieldPlan,
-    collectors: dict[int, Numbers | Spans],
-    tags: _Tags,
-    places: Ints,
-) -> None:
+def _take(tags: _Tags, field: FieldPlan, collectors: dict[int, Numbers | Spans], places: Ints) -> None:
     """Read the field's next occurrence; of an unexpected wire type, it is an unknown field."""
-    types = tags.types[places]
+    wire, cursor, types = tags.wire, tags.cursor, tags.types[places]
     expected = wire_type(field.field.kind)
     collected = collectors[field.field.number]
     fitting = types == expected
@@ -246,19 +239,19 @@ def _column(wire: Wire, rows: Ints, field: FieldPlan, collected: Numbers | Spans
         return _of_entries(wire, rows, field, collected)
     if field.field.is_repeated:
         places, starts, ends = collected.all()
-        items = _of_spans(wire, rows[places], field, starts, ends, field.type.value_type)
+        items = _of_spans(wire, Cursor(rows[places], starts, ends), field, field.type.value_type)
         return binary.lists(np.bincount(places, minlength=len(rows)), items, field.type)
     if field.message is None:
         places, starts, ends = collected.last()
     else:
         wire, places, starts, ends = collected.merged(wire)
-    values = _of_spans(wire, rows[places], field, starts, ends, field.type)
+    values = _of_spans(wire, Cursor(rows[places], starts, ends), field, field.type)
     if field.field.presence != "implicit" or len(places) == len(rows):
         return binary.placed(len(rows), [places], [values], field.type)
     nothing = np.zeros(len(rows) - len(places), np.int64)
     # a field without presence has its default, which is what an empty span is read as
     absent = binary.rows_except(len(rows), places)
-    defaults = _of_spans(wire, rows[absent], field, nothing, nothing, field.type)
+    defaults = _of_spans(wire, Cursor(rows[absent], nothing, nothing), field, field.type)
     return binary.placed(len(rows), [places, absent], [values, defaults], field.type)
 
 
@@ -287,24 +280,23 @@ def _numbers(
         return names_of(values, field.enum.names)
     if pt.is_string(type_):  # keys of maps are text
         return pa.array(values).cast(pa.string())
-    return column_of_numbers(wire, rows, values, type_, field.path)
+    return column_of_numbers(ValueOrigin(wire, rows, field.path), values, type_)
 
 
-def _of_spans(
-    wire: Wire, rows: Ints, field: FieldPlan, starts: Ints, ends: Ints, type_: pa.DataType
-) -> pa.Array:
+def _of_spans(wire: Wire, spans: Cursor, field: FieldPlan, type_: pa.DataType) -> pa.Array:
+    """Return the values of a field in these spans, which stay where they are."""
     if field.message is None:
-        values = wire.binary(starts, ends - starts)
+        values = wire.binary(spans.at, spans.ends - spans.at)
         return (
-            wire.texts(rows, values, field.path)
+            wire.texts(spans.rows, values, field.path)
             if field.field.kind == "string" and pt.is_string(type_)
             else values
         )
-    columns = read_messages(wire, Cursor(rows, starts.copy(), ends), field.message, field.path)
+    columns = read_messages(wire, replace(spans, at=spans.at.copy()), field.message, field.path)
     if field.message.form == "wrapper":
         return columns[0]
     if field.message.form == "timestamp":
-        return _timestamps(wire, rows, columns, type_, field.path)
+        return _timestamps(ValueOrigin(wire, spans.rows, field.path), columns, type_)
     return pa.StructArray.from_arrays(columns, fields=list(type_))
 
 
@@ -322,18 +314,16 @@ def _of_entries(wire: Wire, rows: Ints, field: FieldPlan, collected: Spans) -> p
     return binary.maps(counts, pc.fill_null(keys, ""), items, field.type)
 
 
-def _timestamps(
-    wire: Wire, rows: Ints, columns: Sequence[pa.Array], type_: pa.TimestampType, path: str
-) -> pa.Array:
+def _timestamps(origin: ValueOrigin, columns: Sequence[pa.Array], type_: pa.TimestampType) -> pa.Array:
     """Return timestamps from seconds and nanoseconds since 1970, rounded down to microseconds."""
     seconds, nanos = (column.to_numpy() for column in columns)
     wrong = (nanos < 0) | (nanos > 999_999_999)
     if wrong.any():
-        wire.fault(rows[wrong], "The nanoseconds of a time are not of one second", path)
+        origin.fault(wrong, "The nanoseconds of a time are not of one second")
     most = 2**62 // 1_000_000
     # the product must not overflow; such times are faults anyway
     microseconds = np.clip(seconds, -most, most) * 1_000_000 + nanos // 1000
-    return binary.timestamps(wire, rows, microseconds, 1, type_, path)
+    return binary.timestamps(origin, microseconds, 1, type_)
 
 
 class _NoField(Exception):
