@@ -5,7 +5,7 @@ and for a page, which decides one batch again. Writes nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,10 @@ class Explanation:
     events: tuple[TraceEvent, ...]
     changed: tuple[int, ...]
 
+    def within(self, offsets: OffsetRange) -> Explanation:
+        """Return the explanation without the events of records that are not at these offsets."""
+        return replace(self, events=tuple(event for event in self.events if _is_at(offsets, event)))
+
 
 def explain(
     app: App,
@@ -79,7 +83,8 @@ def explain(
     for plan in plans:
         # Adds to an error of a damaged file which batch needs it.
         with needed_by(batch_named(stream, plan.seq)):
-            explanations.append(_explained(app, plan, key, open_session, offsets, stage))
+            explanation = _explained(app, plan, key, open_session, stage)
+            explanations.append(explanation.within(offsets) if offsets is not None else explanation)
     if not any(explanation.events or explanation.changed for explanation in explanations):
         raise SettingsInvalid(
             f"{stream} knows nothing of the key {key!r}: no record of it came in, and it has no state",
@@ -180,14 +185,7 @@ def _require_records(app: App, plan: Plan) -> None:
         )
 
 
-def _explained(
-    app: App,
-    plan: Plan,
-    key: str,
-    open_session: OpenSession,
-    offsets: OffsetRange | None,
-    stage: str | None,
-) -> Explanation:
+def _explained(app: App, plan: Plan, key: str, open_session: OpenSession, stage: str | None) -> Explanation:
     from tidegate.spark.computation import PlannedBatch
     from tidegate.spark.explain import explain_batch
 
@@ -198,11 +196,10 @@ def _explained(
     session, records = open_session(plan.most_records), app.records(plan, pipeline)
     batch = PlannedBatch(plan, pipeline, app.lake(plan.stream), left_before(app, app.ledger, plan))
     events = explain_batch(session, batch, records, stage, key)
-    inside = [event for event in events if offsets is None or _within(offsets, event)]
-    return Explanation(plan, key, tuple(inside), _changed(app, pipeline, plan.stream, stage, key))
+    return Explanation(plan, key, tuple(events), _changed(app, pipeline, plan.stream, stage, key))
 
 
-def _within(offsets: OffsetRange, event: TraceEvent) -> bool:
+def _is_at(offsets: OffsetRange, event: TraceEvent) -> bool:
     *place, offset = event.source
     return tuple(place) == offsets.place and offsets.start <= offset < offsets.end
 

@@ -64,7 +64,7 @@ from tidegate.storage.layout import Lake
 from tidegate.yaml.cases import CaseStep
 
 _EMISSION_ORDER = [(name, "ascending") for name in ("topic", "partition", *kernel.RANK.names, TO)]
-"""`kernel_task.TIME_ORDER`, by the names that emissions have before they are a frame."""
+"""`level.TIME_ORDER`, by the names that emissions have before they are a frame."""
 _NUMBER = "__number"
 """The column with an emission's number among those of all batches and runs."""
 

@@ -35,7 +35,7 @@ from tidegate.spark.frames import (
 from tidegate.spark.guard import SETTINGS as GUARD_SETTINGS
 from tidegate.spark.guard import guards_of
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
-from tidegate.spark.level import TIME_ORDER, TimeTask, applied_frame, decided_frame
+from tidegate.spark.level import TimeTask, decided_frame, timed_frame
 from tidegate.spark.lookups import PinnedTables, StateVersion, enrich, expected_rows, rejoined
 from tidegate.spark.outbox import outbox_format
 from tidegate.spark.retraction import changes, retracting
@@ -283,7 +283,7 @@ class Computation:
     def _rows_of_stage(self, pass_: KernelPass) -> SourceRows:
         reading, shape = self._reading.stages[pass_.name], self._shape([pass_])
         columns = union_schema(self._pipeline, pass_)
-        return stage_rows(pass_.name, pass_.logic, reading, columns, shape, self._shows_removed)
+        return stage_rows(pass_, reading, columns, shape, self._shows_removed)
 
     def _apply_level(
         self, depth: int, frames: Frames, keys: Sequence[KeyTypes], attempt: str
@@ -483,14 +483,13 @@ class Computation:
         frame, new_keys = emission_frame(decided, keys, following, ports)
         for pass_, types in zip(following, new_keys, strict=True):
             require_usable_key(self._pipeline.pipeline, pass_.name, types)
-        place = F.xxhash64("__topic", "__partition")
         # reports are null in columns that are never null in other rows
         schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema)])
         tasks = [
             TimeTask(pass_.name, number, self._before.times.get(pass_.name, {}), schema)
             for number, pass_ in enumerate(following)
         ]
-        timed = applied_frame(frame, tasks, self._slots, place, TIME_ORDER, schema, len(following))
+        timed = timed_frame(frame, tasks, self._slots)
         return changes(timed, retracting(following)), new_keys
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.kernel.rows import with_column
@@ -157,39 +157,43 @@ def decided_frame(rows: DataFrame, tasks: Sequence[KernelTask], slots: Slots, fo
         following: the number of passes of the next level.
     """
     hash_, schema = F.col("hash"), tasks[0].output.forwarding.schema
+    placed = arranged(rows, slots, len(tasks), hash_, [hash_order()])
     if all(task.logic.bound is None for task in tasks):
-        return applied_frame(rows, tasks, slots, hash_, [hash_order()], schema, following)
+        return _applied_frame(placed, tasks, slots, schema, following)
     # The tasks of a bounded stage have whole topic-partitions: its emissions are brought together by key,
     # and only then written.
     merged = forwarded_schema([(task.logic, task.rows) for task in tasks])
     first = [task.before_merge(merged) for task in tasks]
-    decided = applied_frame(rows, first, slots, hash_, [hash_order()], merged, len(tasks))
+    decided = _applied_frame(placed, first, slots, merged, len(tasks))
     by_key = key_hash(F.col("key"), F.col("topic"), F.col("partition"), F.col("offset"))
-    decided, order = decided.withColumn("hash", by_key), ["hash", *BY_KEY_AND_RANK]
-    return applied_frame(decided, [task.merging for task in tasks], slots, hash_, order, schema, following)
+    order = ["hash", *BY_KEY_AND_RANK]
+    placed = arranged(decided.withColumn("hash", by_key), slots, len(tasks), hash_, order)
+    return _applied_frame(placed, [task.merging for task in tasks], slots, schema, following)
 
 
-def applied_frame(
-    frame: DataFrame,
-    tasks: Sequence[PassTask],
-    slots: Slots,
-    place: Column,
-    order: Sequence[Column | str],
-    schema: pa.Schema,
-    following: int,
+def timed_frame(frame: DataFrame, tasks: Sequence[TimeTask], slots: Slots) -> DataFrame:
+    """Return emissions as the passes of the next level need them: in the order of their topic-partitions.
+
+    Args:
+        tasks: a task for each pass of the next level, all with the same columns.
+        slots: the ranges of hashes of the tasks of each pass.
+    """
+    placed = arranged(frame, slots, len(tasks), F.xxhash64("__topic", "__partition"), TIME_ORDER)
+    return _applied_frame(placed, tasks, slots, tasks[0].schema, len(tasks))
+
+
+def _applied_frame(
+    placed: DataFrame, tasks: Sequence[PassTask], slots: Slots, schema: pa.Schema, following: int
 ) -> DataFrame:
     """Return what the tasks of a level make of the rows of a frame.
 
     Args:
-        frame: the rows.
+        placed: the rows, as `arranged` returns them.
         tasks: a task for each pass of the level.
         slots: the ranges of hashes of the tasks of each pass.
-        place: the hash that decides which task of its pass gets a row.
-        order: the order of the rows of a task.
         schema: the columns of what comes out.
         following: the number of passes of the next level; 0 if the driver is next.
     """
-    placed = arranged(frame, slots, len(tasks), place, order)
     copies = following * slots.number or 1
     task = LevelTask(tuple(tasks), slots.number, schema, copies)
     return placed.mapInArrow(task, spark_types(schema))

@@ -319,17 +319,13 @@ def record_layout(source: Source) -> RecordLayout:
 
 
 def stage_rows(
-    stage: str,
-    logic: kernel.Stage,
-    reading: StageReading,
-    columns: pa.Schema,
-    shape: Shape,
-    shows_removed: bool,
+    pass_: KernelPass, reading: StageReading, columns: pa.Schema, shape: Shape, shows_removed: bool
 ) -> SourceRows:
-    """Return what makes the rows of a stage, whose work is `reading`, of records with these columns."""
+    """Return what makes the rows of a pass, whose work is `reading`, of records with these columns."""
+    logic = pass_.logic
     values = {name: (value, arrow_type(parse_type(value.type))) for name, value in reading.values.items()}
     return SourceRows(
-        *(stage, columns, values, reading.filter, reading.where, reading.compared),
+        *(pass_.name, columns, values, reading.filter, reading.where, reading.compared),
         *(shape, logic.bound is not None, shows_removed, logic.on_error == "quarantine"),
     )
 
