@@ -261,9 +261,11 @@ class Kernel:
 
     def _sorted(self, rows: Sequence[dict[str, Any]]) -> list[pa.RecordBatch]:
         """Rows as Spark brings them: sorted by their hash, in small Arrow batches. Those of one hash are in
-        reverse, as if Spark had fetched the latest first."""
+        reverse, as if Spark had fetched the latest first; of a bounded stage, they are in their order."""
         latest_first = list(reversed(rows))
         by_hash = sorted(latest_first, key=lambda row: int(row["hash"]))
+        if self.stage.bound:
+            by_hash = sorted(rows, key=lambda row: [row[name] for name in kernel.order(self.stage)])
         table = pa.Table.from_pylist(by_hash, schema=self.schema)
         whole = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=self.schema)]
         return [table.slice(at, self.arrow_rows) for table in whole for at in _starts(table, self.arrow_rows)]

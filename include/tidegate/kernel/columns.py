@@ -274,7 +274,9 @@ class Times:
 
     def __init__(self, keys: Keys, before: Ints) -> None:
         """`before`: per place, the time that fires timers before the record is applied."""
-        self._keys = keys
+        # not `keys`, which has these times: a cycle would keep their memory until Python looks for cycles
+        self._number, self._line, self._place = keys.number, keys.line, keys.place
+        self._lines = keys.lines
         at = np.empty((keys.rows.num_rows, 2), np.int64)
         at[:, 0] = before
         np.maximum(at[:, 0], keys.placed.timestamp, out=at[:, 1])
@@ -291,19 +293,19 @@ class Times:
 
     def last(self, row: Ints) -> Ints:
         """Return the step after the last one of the rows' lines."""
-        last: Ints = 2 * self._line_end[self._keys.line[row]]
+        last: Ints = 2 * self._line_end[self._line[row]]
         return last
 
     @property
     def ascend(self) -> Mask:
         """Whether time does not go back at each row; all False if lines and times exceed 62 bits."""
         if self._span * len(self._line_end) >= 2**62:
-            return np.zeros(self._keys.rows.num_rows, np.bool_)
-        ascend = np.ones(self._keys.rows.num_rows, np.bool_)
+            return np.zeros(len(self._line), np.bool_)
+        ascend = np.ones(len(self._line), np.bool_)
         ascend[1:] = self.at[2::2] >= self.at[1:-1:2]
         # the row before a line's first one is of another line
         ascend[self._line_end[:-1]] = True
-        return self._keys.by_row(ascend)
+        return ascend if self._lines is None else ascend[self._place]
 
     def reached(self, due: Ints) -> Ints:
         """Return per place the first step after it in which its line's time is at least `due`.
@@ -316,8 +318,8 @@ class Times:
         """
         steps, queries = self.at, np.clip(due, self._low + 1, self._high + 1)
         if len(self._line_end) > 1:
-            line = self._keys.line  # per row, but the same per place
-            shift = line * self._span  # so that one line's times come after the other's
+            # per row, but the same per place
+            shift = self._line * self._span  # so that one line's times come after the other's
             steps = (steps.reshape(-1, 2) + shift[:, np.newaxis]).ravel()
             queries += shift
         # one search for all lines, as if they were one ascending line
@@ -332,12 +334,12 @@ class Times:
             step: Per row, a step.
         """
         places = (step + 1) // 2
-        if self._keys.lines is None:
+        if self._lines is None:
             return places
         # (key, place) as one ascending number: the search stays within the row's key
-        keys = self._keys.number * (len(places) + 1)
+        keys = self._number * (len(places) + 1)
         places += keys
-        keys += self._keys.place
+        keys += self._place
         return np.searchsorted(keys, places)
 
 

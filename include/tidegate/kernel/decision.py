@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel import bounded
 from tidegate.kernel.before import with_before
+from tidegate.kernel.blocks import CutPartition, blocks
 from tidegate.kernel.columns import Keys, by_key, parted
 from tidegate.kernel.counts import Counts, count_lateness
 from tidegate.kernel.loop import Loop
@@ -123,9 +124,15 @@ def decide(
                 yield rows.slice(0, 0)
             yield rows
 
-    by = order(stage)
+    def decide_groups(applied: Batch, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        assert schema is not None, "there are rows"
+        return _decide_groups(stage, applied, schema, rows, counts)
+
+    by, partition, accepted = order(stage), CutPartition(decide_groups, batch, counts), accepted_rows()
+    cuts = _cuts_partitions(stage, batch)
+    whole = blocks(accepted, lambda: partition.block_rows) if cuts else whole_groups(accepted, ("hash",))
     # `map` keeps no reference to rows that it has passed on, as a generator would while they are decided
-    ordered = map(partial(in_order, by=by), whole_groups(accepted_rows(), ("hash",)))
+    ordered = map(partial(in_order, by=by), whole)
     for rows in with_state(ordered, prior, by, groups(stage), stage.has_one_entry_per_key):
         schema = schema or output_schema(stage, rows.schema)
         if rows.num_rows:
@@ -134,12 +141,24 @@ def decide(
                 pa.default_memory_pool().release_unused()
             # what was joined again is as old as the record was
             count_lateness(rows.filter(pc.invert(made_by_tables(rows))) if batch.tables else rows, counts)
-            yield from _decide_groups(stage, batch, schema, rows, counts)
+            yield from partition.decide(rows) if cuts else decide_groups(batch, rows)
         while undecided:
             yield undecided.pop()
+    yield from partition.finish()
     yield from undecided
     if schema is not None:
         yield fill(schema, COUNTS, {"counts": pa.array([counts.to_json()])}, 1)
+
+
+def _cuts_partitions(stage: Stage, batch: Batch) -> bool:
+    """Return whether large topic-partitions are decided in blocks: those that have rules on columns.
+
+    Without a window, what these rules yield does not depend on where a partition is cut.
+    """
+    if stage.bound is None or stage.window is not None or batch.tables:
+        return False
+    # without a window, no rule of a bounded stage depends on the columns of the records
+    return column_kernel(stage, batch, pa.struct([])) is not None
 
 
 def _decide_groups(
@@ -275,12 +294,18 @@ def with_state(
         order: The columns of `kernel.order`.
         one_entry_per_key: See `Stage.has_one_entry_per_key`.
     """
+    decided: int | None = None
     for rows in batches:
         if not rows.num_rows:
             yield rows
             continue
         hashes = rows.column("hash").to_numpy()
         start, last = 0, int(hashes[-1])
+        if last == decided:
+            # a further part of a topic-partition that is cut: its first part came with the state
+            yield rows
+            continue
+        decided = last
         while start < rows.num_rows:
             # one range of hashes at a time, so that memory does not grow with the state
             bound = prior.next_bound(last)

@@ -222,7 +222,7 @@ def _group_numbers(rows: pa.RecordBatch, by: Sequence[str]) -> Ints:
     return group
 
 
-_ENOUGH_ROWS = 32_768
+ENOUGH_ROWS = 32_768
 
 _ENOUGH_BYTES = 8 * 1024 * 1024
 
@@ -245,7 +245,7 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
             yield batch
             continue
         rows, size = rows + batch.num_rows, size + _bytes(batch)
-        enough = rows >= _ENOUGH_ROWS or size >= _ENOUGH_BYTES
+        enough = rows >= ENOUGH_ROWS or size >= _ENOUGH_BYTES
         # only a batch's last group can go on in the next batch, so the cut is before it
         cut = _last_start(batch, pending, by) if enough else None
         if cut is None:
@@ -255,12 +255,12 @@ def whole_groups(batches: Iterable[pa.RecordBatch], by: Sequence[str]) -> Iterat
         pending = [batch.slice(cut)]
         rows, size = pending[0].num_rows, _bytes(pending[0])
         if complete:
-            yield _joined_and_released(complete)
+            yield joined_and_released(complete)
     if pending:
-        yield _joined_and_released(pending)
+        yield joined_and_released(pending)
 
 
-def _joined_and_released(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def joined_and_released(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the rows of all batches in one. The list is empty then, so that their memory is free."""
     joined = concatenated(batches)
     batches.clear()

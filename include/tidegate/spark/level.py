@@ -32,6 +32,7 @@ from tidegate.spark.shuffle import (
     columns_of,
     hash_order,
     in_schema,
+    partition_order,
     rows_of,
     split_reports,
     times_before,
@@ -157,13 +158,14 @@ def decided_frame(rows: DataFrame, tasks: Sequence[KernelTask], slots: Slots, fo
         following: the number of passes of the next level.
     """
     hash_, schema = F.col("hash"), tasks[0].output.forwarding.schema
-    placed = arranged(rows, slots, len(tasks), hash_, [hash_order()])
     if all(task.logic.bound is None for task in tasks):
+        placed = arranged(rows, slots, len(tasks), hash_, [hash_order()])
         return _applied_frame(placed, tasks, slots, schema, following)
     # The tasks of a bounded stage have whole topic-partitions: its emissions are brought together by key,
     # and only then written.
     merged = forwarded_schema([(task.logic, task.rows) for task in tasks])
     first = [task.before_merge(merged) for task in tasks]
+    placed = arranged(rows, slots, len(tasks), hash_, partition_order(rows))
     decided = _applied_frame(placed, first, slots, merged, len(tasks))
     by_key = key_hash(F.col("key"), F.col("topic"), F.col("partition"), F.col("offset"))
     order = ["hash", *BY_KEY_AND_RANK]

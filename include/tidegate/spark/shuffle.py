@@ -112,6 +112,19 @@ def hash_order() -> Column:
     return F.when(F.col(REPORT).isNull(), F.col("hash"))
 
 
+def partition_order(rows: DataFrame) -> list[Column | str]:
+    """Sort rows by their hash and position: a large topic-partition is decided block by block, so it must
+    come in order.
+
+    Args:
+        rows: kernel rows, as `rows.record_rows` returns them.
+    """
+    # a record of the source has its turn by its offset
+    turn = "turn" if "turn" in rows.columns else "offset"
+    part = ["part"] if "part" in rows.columns else []
+    return [hash_order(), "topic", "partition", turn, *part]
+
+
 @dataclass(frozen=True)
 class SliceReport:
     """The counts of a slice of a topic-partition.
