@@ -20,7 +20,7 @@ from tidegate.model.pipeline import Pipeline
 from tidegate.shadow.comparison import ComparedEmission, ComparedJobs, Horizon, Rules, compared_jobs
 from tidegate.shadow.computed import Bounds, ShadowBatch, own_emissions, shadowed
 from tidegate.shadow.emission import DIFFERENCES, SentEmission, ShadowClass
-from tidegate.shadow.topic import OtherTopic, SentRecords, sent_records, topic_view
+from tidegate.shadow.topic import OtherTopic, SentRecords, SentTopic, sent_records
 from tidegate.storage.schema import KEY_COLUMNS, VALUE
 
 if TYPE_CHECKING:
@@ -104,17 +104,16 @@ def shadow(
     # Jobs read and write one cluster, unless the user names another one.
     other = replace(request.other, source={"connection": source.connection, **request.other.source})
     # The end of the output comes first: tidegate then reads at least what the other job has read.
-    view, compacted = topic_view(app, other)
-    offsets = sum(end - view.starts[partition] for partition, end in view.stable_ends.items())
-    request.bounds.require_few(offsets, f"The topic {request.other.topic}")
+    topic = SentTopic.opened(app, other)
+    request.bounds.require_few(topic.offsets, f"The topic {request.other.topic}")
     with TemporaryDirectory(prefix="tidegate-shadow-") as folder:
         batch = ShadowBatch(app, pipeline, stage, request.bounds, round(time.time() * 1000), folder)
         progress(f"computing {batch.plan.span:,} offsets")
         rows = batch.compute(open_session)
-        progress(f"reading {offsets:,} offsets of {request.other.topic}")
+        progress(f"reading {topic.offsets:,} offsets of {request.other.topic}")
         types = _types(rows, request.other)
         topics = list(dict.fromkeys(range_.topic for range_ in batch.plan.ranges))
-        sent, reading = sent_records(app, other, view, compacted, types, stage, topics)
+        sent, reading = sent_records(app, topic, types, stage, topics)
         ours = own_emissions(rows, stage, request.other.windowed_keys)
         horizon = _horizon(batch, request.bounds, ours, sent)
         intermediate = request.intermediate or sent.compacted

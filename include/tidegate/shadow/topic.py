@@ -169,25 +169,39 @@ class SentRecords:
     compacted: bool
 
 
-def topic_view(app: App, other: OtherTopic) -> tuple[TopicView, bool]:
-    """Return the present state of the topic, and whether it is compacted.
+@dataclass(frozen=True)
+class SentTopic:
+    """The topic of the other job, as it is when the comparison begins.
 
-    Raises TopicMissing, SettingsInvalid, BrokerUnavailable.
+    Args:
+        view: its ends: later records are not compared.
+        compacted: whether Kafka may remove records for newer ones of the same key.
     """
-    with app.log(other.source.get("connection")) as log:
-        return log.view(other.topic), log.requires_keys(other.topic)
+
+    other: OtherTopic
+    view: TopicView
+    compacted: bool
+
+    @classmethod
+    def opened(cls, app: App, other: OtherTopic) -> SentTopic:
+        """Return the topic. Raises TopicMissing, SettingsInvalid, BrokerUnavailable."""
+        with app.log(other.source.get("connection")) as log:
+            return cls(other, log.view(other.topic), log.requires_keys(other.topic))
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets that are compared."""
+        return sum(end - self.view.starts[partition] for partition, end in self.view.stable_ends.items())
 
 
 def sent_records(
     app: App,
-    other: OtherTopic,
-    view: TopicView,
-    compacted: bool,
+    topic: SentTopic,
     types: tuple[pa.StructType, pa.StructType],
     stage: Stage,
     topics: Collection[str],
 ) -> tuple[SentRecords, Pipeline]:
-    """Return the records up to the end of `view`, and the pipeline that `OtherTopic.pipeline` makes.
+    """Return the records of a topic, and the pipeline that `OtherTopic.pipeline` makes.
 
     Args:
         types: the columns of values, and of keys.
@@ -196,16 +210,17 @@ def sent_records(
 
     Raises SettingsInvalid, SchemaUnknown, RegistryUnavailable, OffsetsLost, BrokerUnavailable.
     """
-    pipeline = with_writers(app, other.pipeline(*types), None, reads=True)
+    view = topic.view
+    pipeline = with_writers(app, topic.other.pipeline(*types), None, reads=True)
     source = pipeline.sources["source"]
-    reader = TopicReader(other, source, stage, list(types[0].names), topics)
+    reader = TopicReader(topic.other, source, stage, list(types[0].names), topics)
     for partition, end in sorted(view.stable_ends.items()):
         range_ = OffsetRange(view.topic, partition, view.starts[partition], end)
         reader.read(app, range_)
     emissions = reader.emissions
     placed = bool(emissions) and all(emission.source is not None for emission in emissions)
-    begins_late = any(view.starts.values()) and not compacted
-    return SentRecords(emissions, reader.unreadable, placed, begins_late, compacted), pipeline
+    begins_late = any(view.starts.values()) and not topic.compacted
+    return SentRecords(emissions, reader.unreadable, placed, begins_late, topic.compacted), pipeline
 
 
 class TopicReader:
