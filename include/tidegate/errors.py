@@ -24,6 +24,7 @@ TidegateError
     ├── ProgressUnreadable    a sink's own progress is damaged or in another format; never taken for "none"
     ├── StateGivenUp          the state after that batch is older than what is kept
     │   └── KeyErased         the key was erased since that batch (`tidegate erase`)
+    ├── EmissionsExpired      the emissions of that batch are older than what is kept
     ├── TopicMissing
     ├── TopicShared           the patterns of two sources select one topic
     ├── Halted                going on would lose or double records; names the range and the command
@@ -233,6 +234,10 @@ class StateGivenUp(Permanent):
 
 class KeyErased(StateGivenUp):
     """The key was erased after the batch that is asked for, so nothing can be told of it."""
+
+
+class EmissionsExpired(Permanent):
+    """The emissions of a batch are no longer kept: they are older than `outboxes: {keep: …}`."""
 
 
 class TopicMissing(Permanent):

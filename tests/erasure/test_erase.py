@@ -17,6 +17,7 @@ from tidegate.erasure import ErasedKeys, plan_erasure, requested_keys
 from tidegate.errors import Halted, KeyErased, TidegateError
 from tidegate.inspect.explain import explain
 from tidegate.maintenance import compact_state
+from tidegate.storage import Name
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,42 @@ def test_other_keys_stay_as_they_were(canary: Canary) -> None:
     after = [inspect.read_state(canary.app, canary.stream, as_of=seq).to_pylist() for seq in (1, 2, 3)]
     assert after == [[row for row in rows if row["key"] != KEY] for rows in before]
     assert inspect.read_emissions(canary.app, canary.stream).to_pylist() == emissions
+
+
+def expire_emissions(canary: Canary, seq: int) -> str:
+    """Let the emissions of batches up to one expire, as maintenance does; return what an erasure remarks."""
+    lease = canary.app.ledger.acquire(canary.stream, "maintenance")
+    lease.expire("outbox", seq)
+    lease.release()
+    lake = canary.app.lake(canary.stream)
+    for file in lake.store.listed(lake.base):
+        name = Name.parse(file.path.split("/")[-2])
+        if "/outbox/" in file.path and name is not None and name.seq <= seq:
+            lake.store.delete(file.path)
+    (planned,) = plan_erasure(canary.app, "visitors", requested_keys(canary.app, "visitors", None, [KEY]))
+    return " ".join(planned.remarks)
+
+
+def test_sinks_lose_a_key_of_expired_emissions(canary: Canary) -> None:
+    canary.decide(4, [("c", 4)])
+    remarks = expire_emissions(canary, 3)
+    assert "the emissions of batches up to 3 have expired" in remarks
+    assert "get no deletion" not in remarks
+    canary.erase()
+    assert sorted(canary.query("SELECT key FROM newest")) == [("a",), ("b",), ("c",)]
+    assert sorted(canary.query('SELECT key FROM "every"')) == [("a",), ("a",), ("b",), ("c",)]
+    published = DeltaTable(canary.app.lake(canary.stream).table_sink(None)).to_pyarrow_table()
+    assert sorted(published["key"].to_pylist()) == ["a", "a", "b", "c"]
+    assert traces_of(canary.folder) == {KEY: [], str(VALUE): []}
+
+
+def test_erasure_without_kept_emissions_names_the_sinks(canary: Canary) -> None:
+    remarks = expire_emissions(canary, 3)
+    assert "no emission of the stage second is kept" in remarks
+    assert "sql:newest, sql:every get no deletion. Delete the keys there yourself." in remarks
+    (certificate,) = canary.erase()
+    assert certificate.rows == {"state": 4, "quarantine": 2}
+    assert (KEY,) in canary.query("SELECT key FROM newest")
 
 
 def test_sinks_lose_an_erased_key(canary: Canary) -> None:

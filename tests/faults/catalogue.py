@@ -44,7 +44,7 @@ ELSEWHERE = {
         ("ledger.resolutions", "manifest.write", "ledger.add_resolution", "ledger.acquire"), 1
     ),
     ("replayed", 2, "plan"): dict.fromkeys(
-        ("ledger.resolutions", "ledger.expired_quarantine", "manifest.write", "ledger.add_plan"), 1
+        ("ledger.resolutions", "ledger.expired", "manifest.write", "ledger.add_plan"), 1
     ),
     ("replayed", 2, "compute"): dict.fromkeys(
         ("compute.lookup", "compute.read", "compute.kernel", "compute.files", "ledger.add_attempt"), 1
@@ -113,7 +113,7 @@ OF_GENERATIONS = {
 }
 """A history has one generation: `test_promotion.py`, `test_recompute.py` and the simulator meet these."""
 
-OF_RETENTION = {"ledger.expire_quarantine"}
+OF_RETENTION = {"ledger.expire", "ledger.first_needed"}
 """A history is too short for it: `tests/maintenance/test_expiry.py` meets it."""
 
 OF_RECOVERY = {

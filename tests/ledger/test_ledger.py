@@ -387,11 +387,11 @@ def test_instants_never_go_back_with_machine_clock(ledger: Ledger, clock: Clock)
     lease.commit(plan(2), attempt(2, "a2"))
     ledger.add_snapshot(Snapshot(STREAM, 2, manifest_ref("s2")), after=0)
     lease.give_up(2)
-    lease.expire_quarantine(1)
+    lease.expire("quarantine", 1)
     assert ledger.head_at(STREAM, before - 1) == 0
     assert ledger.head_at(STREAM, before) == 2
     assert ledger.snapshots(STREAM)[0].given_up_at == before
-    assert ledger.expired_quarantine(STREAM).at == before
+    assert ledger.expired(STREAM, "quarantine").at == before
 
 
 def test_instants_follow_the_database_clock(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

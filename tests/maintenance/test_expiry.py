@@ -17,7 +17,7 @@ from tidegate.batch import Trigger, plan_batch
 from tidegate.cli import cli
 from tidegate.errors import Halted, SettingsInvalid
 from tidegate.maintenance import cleaning
-from tidegate.maintenance.cleaning import expire_quarantine, note_in_ledger
+from tidegate.maintenance.cleaning import expire, note_in_ledger
 from tidegate.quarantine import ReplayedRecords, discard_records, resolve
 from tidegate.storage.quarantine_files import QUARANTINE
 
@@ -84,15 +84,15 @@ def world(tmp_path: Path) -> Expiring:
 
 def test_old_quarantine_expires_first_and_is_removed_later(world: Expiring) -> None:
     names = [world.attempt_name(seq) for seq in range(1, 5)]
-    assert world.clean(5.9).expired is None, "ten days are not over"
+    assert world.clean(5.9).expired == {}, "ten days are not over"
     assert (world.batches(), world.files()) == ([1, 2, 3, 4], names)
     cleaned = world.clean(1.2)
-    assert (cleaned.expired, cleaned.files) == (2, 0)
+    assert (cleaned.expired, cleaned.files) == ({"quarantine": 2}, 0)
     assert (world.batches(), world.files()) == ([3, 4], names)
     assert world.clean(0.9).names == ()
     cleaned = world.clean(0.2)
     assert cleaned.names == tuple(names[:2])
-    assert cleaned.expired == 3, "which is noted when what was before it is removed"
+    assert cleaned.expired == {"quarantine": 3}, "which is noted when what was before it is removed"
     assert (world.batches(), world.files()) == ([4], names[2:])
 
 
@@ -100,32 +100,32 @@ def test_without_a_word_of_it_all_is_kept(tmp_path: Path) -> None:
     world = Expiring(tmp_path, "stop: {share: 100%}")
     for seq in (1, 2, 3):
         world.put(seq)
-    assert world.clean(10_000).expired is None
+    assert world.clean(10_000).expired == {}
     assert world.batches() == [1, 2, 3]
 
 
 def test_it_is_the_newest_batch_whose_word_counts(world: Expiring) -> None:
     world.rule("keep: 1000d")
     world.put(5)
-    assert world.clean(100).expired is None
+    assert world.clean(100).expired == {}
     world.rule("keep: 1d")
-    assert world.clean().expired is None
+    assert world.clean().expired == {}
     world.put(6)
-    assert world.clean(2).expired == 5
+    assert world.clean(2).expired == {"quarantine": 5}
 
 
 def test_unpublished_letters_do_not_expire(tmp_path: Path) -> None:
     world = Expiring(tmp_path)
     for seq in (1, 2, 3, 4):
         world.put(seq, published=seq < 3)
-    assert world.clean(100).expired == 1, "what comes after it may not be out"
+    assert world.clean(100).expired == {"quarantine": 1}, "what comes after it may not be out"
 
 
 def test_planned_replay_keeps_records_open(world: Expiring) -> None:
     outcome = world.replay(2, 3)
     assert outcome.plan is not None
     world.app.ledger.acquire(world.stream, "test").release()
-    assert expire_quarantine(world.app, world.stream, world.now + 100 * DAY, AGE) == 1
+    assert expire(world.app, world.stream, "quarantine", world.now + 100 * DAY, AGE) == 1
 
 
 def test_replay_planned_during_expiry_keeps_its_records(
@@ -137,8 +137,8 @@ def test_replay_planned_during_expiry_keeps_its_records(
         return note_in_ledger(app, stream, note)
 
     monkeypatch.setattr(cleaning, "note_in_ledger", note_after_a_plan)
-    assert expire_quarantine(world.app, world.stream, world.now + 100 * DAY, AGE) == 1
-    assert world.app.ledger.expired_quarantine(world.stream).seq == 1
+    assert expire(world.app, world.stream, "quarantine", world.now + 100 * DAY, AGE) == 1
+    assert world.app.ledger.expired(world.stream, "quarantine").seq == 1
 
 
 def test_input_of_an_unplanned_replay_is_removed(
@@ -166,7 +166,7 @@ def test_what_was_decided_of_records_goes_with_them(world: Expiring) -> None:
     (discarded,) = (made.manifest.name for made in world.app.ledger.resolutions(world.stream))
     world.clean(7.2)
     world.clean(0.5)
-    assert world.app.ledger.expired_quarantine(world.stream).seq == 2
+    assert world.app.ledger.expired(world.stream, "quarantine").seq == 2
     assert discarded in world.files()
     assert discarded in world.clean(0.6).names
     (decided,) = world.app.ledger.resolutions(world.stream)
@@ -178,7 +178,7 @@ def test_what_was_decided_of_records_goes_with_them(world: Expiring) -> None:
 
 def test_request_for_expired_quarantine_says_so(world: Expiring) -> None:
     world.clean(7.9)
-    assert world.app.ledger.expired_quarantine(world.stream).seq == 2
+    assert world.app.ledger.expired(world.stream, "quarantine").seq == 2
     run = CliRunner()
     output = run.invoke(
         cli, ["quarantine", "history", "visitors", "events/0/1"], env=world.environment
@@ -203,7 +203,7 @@ def test_dead_letter_topic_cannot_be_checked_after_expiry(tmp_path: Path) -> Non
     *_, sink = world.app.sinks(world.stream, world.pipeline)
     assert sink.published(2) is not None
     world.clean(100)
-    assert world.app.ledger.expired_quarantine(world.stream).seq == 2
+    assert world.app.ledger.expired(world.stream, "quarantine").seq == 2
     with pytest.raises(Halted, match="--progress dead-letters:dead"):
         sink.published(2)
     assert sink.published(3) is not None

@@ -13,12 +13,14 @@ from typing import Any, TypeVar
 
 from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid, TidegateError
 from tidegate.ledger import (
+    EXPIRING,
     LEASE_SECONDS,
     Attempt,
     Charge,
     Clocks,
     CommittedBatch,
     Expired,
+    Expiring,
     Failure,
     GivenUp,
     Head,
@@ -87,7 +89,7 @@ class Tables:
     sink_progress: dict[str, SinkProgress] = field(default_factory=dict)
     resolutions: dict[int, Resolution] = field(default_factory=dict)
     quality: dict[tuple[int, int, int, int], QualityResult] = field(default_factory=dict)
-    expired: Expired = field(default_factory=Expired)
+    expired: dict[Expiring, Expired] = field(default_factory=lambda: dict.fromkeys(EXPIRING, Expired()))
 
 
 class Checks:
@@ -321,8 +323,11 @@ class SimReader:
 
         return self._read("planned_specs", act)
 
-    def expired_quarantine(self, stream: Stream) -> Expired:
-        return self._read("expired_quarantine", lambda: self._store.streams[stream].expired)
+    def expired(self, stream: Stream, kind: Expiring) -> Expired:
+        return self._read("expired", lambda: self._store.streams[stream].expired[kind])
+
+    def first_needed(self, stream: Stream, before: int) -> int:
+        return self._read("first_needed", lambda: self._removable(stream, before)[1])
 
     def known_names(self, stream: Stream) -> KnownNames:
         def act() -> KnownNames:
@@ -332,7 +337,7 @@ class SimReader:
             snapshots = tuple(self._snapshots(stream))
             resolutions = {made.manifest.name: made for made in tables.resolutions.values()}
             batches = dict(tables.commits), computed, snapshots
-            return KnownNames(row.seq, row.epoch, *batches, resolutions, tables.expired)
+            return KnownNames(row.seq, row.epoch, *batches, resolutions, dict(tables.expired))
 
         return self._read("known_names", act)
 
@@ -732,11 +737,11 @@ class SimLeased(SimReader):
 
         self._fenced("give_up", act)
 
-    def expire_quarantine(self, seq: int) -> None:
+    def expire(self, kind: Expiring, seq: int) -> None:
         def act(tables: Tables) -> None:
-            tables.expired = Expired(seq, self._instant(tables))
+            tables.expired[kind] = Expired(seq, self._instant(tables))
 
-        self._fenced("expire_quarantine", act)
+        self._fenced("expire", act)
 
     def add_publication(self, seq: int, sink: str, records: int) -> None:
         def act(tables: Tables) -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from tidegate.app.lease import claim_folder
-from tidegate.app.root import App
+from tidegate.app.root import App, StoredOutboxes
 from tidegate.errors import SINK_IS_AHEAD, Fenced
 from tidegate.ledger import Attempt, ManifestRef, Plan, Snapshot, Stream
 from tidegate.model.kernel_stages import state_stages
 from tidegate.model.pipeline import Pipeline
 from tidegate.settings import Settings
-from tidegate.storage import DataFile, Manifest
+from tidegate.storage import DataFile, Manifest, Name
 from tidegate.storage.datafile import verify
 from tidegate.storage.delta_tables import DeltaFormat
 from tidegate.storage.manifest import Kind
@@ -38,6 +38,11 @@ def batches_of(stream: Stream) -> str:
 def snapshots_of(stream: Stream) -> str:
     """Return the application whose number is the last snapshot to which the table was rearranged."""
     return f"{stream}/snapshots"
+
+
+def expired_in(stream: Stream) -> str:
+    """Return the application whose number is the last batch whose outbox the table has lost."""
+    return f"{stream}/expired"
 
 
 def catch_up_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline]) -> None:
@@ -99,11 +104,17 @@ def remove_tables_ahead(app: App, stream: Stream, pipelines: Sequence[Pipeline])
 
 
 def expire_tables(app: App, stream: Stream, pipelines: Sequence[Pipeline], oldest: int, until: float) -> None:
-    """Remove versions of the tables that name files of state before batch `oldest`, which nobody reads, and
-    files of their logs that no version needs and that are older than `until` (epoch seconds).
+    """Remove versions of the tables that name files of state before batch `oldest`, or of outboxes that have
+    expired, which nobody reads, and files of their logs that no version needs and that are older than `until`
+    (epoch seconds).
     """
+    limit = app.ledger.expired(stream, "outbox")
     for kind, stage in _tables_of(pipelines):
-        shared_table(app, stream, kind, stage).expire(snapshots_of(stream), oldest, until)
+        table = shared_table(app, stream, kind, stage)
+        if kind == "outbox":
+            table.expire(expired_in(stream), limit.seq if limit.at <= until else 0, until)
+        else:
+            table.expire(snapshots_of(stream), oldest, until)
 
 
 def drop_tables(app: App, stream: Stream) -> None:
@@ -193,6 +204,11 @@ class _Batches:
         """The batches that a sink never got completely."""
         return frozenset(row.seq for row in self._app.ledger.given_up(self.stream))
 
+    @cached_property
+    def expired(self) -> int:
+        """The last batch whose outboxes have expired; 0 if none have."""
+        return StoredOutboxes(self._app, self.stream).expired
+
     def facts(self, seq: int, attempt: str) -> dict[str, str]:
         """Return what the log of a table says about a batch. `offsets`: topic-partition -> end offset."""
         plan = self._app.ledger.plan(self.stream, seq)
@@ -205,6 +221,13 @@ class _Batches:
         if reference.name not in self._manifests:
             self._manifests[reference.name] = self._app.manifest(self.stream, reference)
         return self._manifests[reference.name]
+
+
+def _batch_of(path: str) -> int:
+    """Return the batch of a file in the folder of an attempt."""
+    name = Name.parse(path.split("/")[-2])
+    assert name is not None, "outboxes are in the folders of attempts"
+    return name.seq
 
 
 @dataclass(frozen=True)
@@ -228,10 +251,21 @@ class _Changes:
         is_given_up = any(snapshot.given_up_at is not None and batch < snapshot.seq for snapshot in snapshots)
         if newest is not None and is_given_up:
             return self._rearranged(table, newest)
-        change = self._of_next_batch(table)
+        change = self._without_expired(table) or self._of_next_batch(table)
         if change is None and newest is not None and table.number(self._snapshots) < newest.seq:
             return self._rearranged(table, newest)
         return change
+
+    def _without_expired(self, table: TableVersion) -> TableChange | None:
+        """Return the change that removes the files of outboxes that have expired; None if the table has
+        none.
+        """
+        expired = self.batches.expired
+        if self.kind != "outbox" or table.number(expired_in(self.batches.stream)) >= expired:
+            return None
+        removed = {path: size for path, size in table.files().items() if _batch_of(path) <= expired}
+        # No row is new, so readers that follow the table's changes skip this one.
+        return TableChange({expired_in(self.batches.stream): expired}, (), removed, bool(removed))
 
     def _of_next_batch(self, table: TableVersion) -> TableChange | None:
         """Return the files of the next batch that has any; or only a number, if many batches have none."""
@@ -272,10 +306,12 @@ class _Changes:
         return table.number(self._application)
 
     def _files(self, reference: ManifestRef) -> tuple[DataFile, ...]:
-        """Return the files of a batch or a snapshot, without the lost files of an outbox that was given
-        up.
+        """Return the files of a batch or a snapshot, without outboxes that have expired, and without the lost
+        files of one that was given up.
         """
         manifest = self.batches.manifest(reference)
+        if self.kind == "outbox" and manifest.seq <= self.batches.expired:
+            return ()
         files = manifest.files_of(self.kind, self.stage)
         if self.kind == "outbox" and manifest.seq in self.batches.given_up:
             return tuple(file for file in files if not verify(self.batches.store, [file]))

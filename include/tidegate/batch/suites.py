@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from tidegate.app.root import App, batch_named, needed_by, state_after, state_named
+from tidegate.app.root import App, StoredOutboxes, batch_named, needed_by, state_after, state_named
 from tidegate.batch_counts import outgoing
 from tidegate.errors import StateGivenUp
 from tidegate.ledger import Attempt, Plan, QualityResult
@@ -178,11 +178,12 @@ def _history(app: App, plan: Plan, pipeline: Pipeline, stage: Stage, batches: in
 
 
 def _outboxes_before(app: App, plan: Plan, stage: Stage, batches: int) -> Iterator[tuple[DataFile, ...]]:
-    """Yield the outbox files of the batches before this one, newest first."""
+    """Yield the outbox files of the batches before this one that are kept, newest first."""
     if not batches:
         return
     # `committed` lists what comes after a batch, in rising order; this batch may be listed, too.
-    committed = app.ledger.committed(plan.stream, max(0, plan.seq - 1 - batches))
+    expired = StoredOutboxes(app, plan.stream).expired
+    committed = app.ledger.committed(plan.stream, max(expired, plan.seq - 1 - batches))
     for seq, manifest in reversed(committed):
         if seq < plan.seq:
             with needed_by(batch_named(plan.stream, seq)):

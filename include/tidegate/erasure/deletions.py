@@ -13,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.root import App, needed_by, state_after, state_named
+from tidegate.app.root import App, StoredOutboxes, needed_by, state_after, state_named
 from tidegate.batch.pipeline_files import head_plan
 from tidegate.batch.still_batch import (
     emitting_attempt,
@@ -22,14 +22,17 @@ from tidegate.batch.still_batch import (
     still_plan,
     write_emissions,
 )
-from tidegate.erasure.files import columns_to_compare, key_columns_in, rows_of_keys
+from tidegate.erasure.files import columns_to_compare, kept_schema, key_columns_in, rows_of_keys
 from tidegate.erasure.keys import ErasedKeys
 from tidegate.failpoints import failpoint
+from tidegate.kernel.keys import key_hashes
 from tidegate.kernel.rows import RECORDED
 from tidegate.ledger import Attempt, LeasedLedger, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
 from tidegate.model.kernel_stages import state_stages
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.stage import Stage
+from tidegate.spark.outbox import key_columns_of
 from tidegate.storage import DataFile, Lake, attempt_name
 from tidegate.storage.compaction import FoldRule
 from tidegate.storage.datafile import data_errors, open_data, stored_schema
@@ -88,32 +91,68 @@ def _outboxes(
     charge = lease.charge(plan.stream.pipeline)
     if charge.withholds(plan.stream.generation):
         return
+    have_expired = any(StoredOutboxes(app, sender).expired for sender in _senders(app, plan.stream))
     for stage in pipeline.outlets:
         sinks = pipeline.sinks_of(stage)
-        emissions = list(_emissions(app, plan.stream, {sink.name for sink in sinks}, keys)) if sinks else []
+        if not sinks:
+            continue
+        emissions = list(_emissions(app, plan.stream, {sink.name for sink in sinks}, keys))
+        schema = emissions[-1].schema if emissions else None
+        key_payloads = [rule.key.column for rule in (sink.messages for sink in sinks) if rule and rule.key]
+        # A message's key in another format is in its emission alone, so an entry of the state is no help.
+        if have_expired and stage in pipeline.stages and not key_payloads:
+            schema = schema or kept_schema(app, plan.stream, stage.name)
+            entries = [*_entries(app, lease, stage, keys), *_named(pipeline, stage, keys)] if schema else []
+            emissions = [_as_emissions(rows, schema) for rows in entries] + emissions
         if emissions:
-            key_payloads = [
-                rule.key.column for sink in sinks if (rule := sink.messages) is not None and rule.key
-            ]
-            yield stage.name, _deletions(emissions, key_payloads, plan.seq, round(app.ledger.now() * 1000))
+            now_ms = round(app.ledger.now() * 1000)
+            yield stage.name, _deletions(emissions, schema, key_payloads, plan.seq, now_ms)
 
 
 def _emissions(app: App, stream: Stream, sinks: set[str], keys: ErasedKeys) -> Iterator[pa.Table]:
     """Yield the emissions of the keys that the sinks may have, those of this generation last."""
-    siblings = [
-        other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
-    ]
-    for sender in (*siblings, stream):
+    for sender in _senders(app, stream):
         stages = {
             pipeline.stage_of(sink).name
             for pipeline in planned_pipelines(app.ledger, sender)
             for sink in pipeline.sinks
             if sink.name in sinks
         }
-        for _, reference in app.ledger.committed(sender) if stages else ():
+        expired = StoredOutboxes(app, sender).expired
+        for _, reference in app.ledger.committed(sender, expired) if stages else ():
             for file in app.manifest(sender, reference).files:
                 if file.kind == "outbox" and file.stage in stages:
                     yield from _rows_of(app, sender, file, keys)
+
+
+def _senders(app: App, stream: Stream) -> list[Stream]:
+    """Return the generations that may have sent to the sinks, this one last."""
+    siblings = [
+        other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
+    ]
+    return [*siblings, stream]
+
+
+def _entries(app: App, lease: LeasedLedger, stage: Stage, keys: ErasedKeys) -> Iterator[pa.Table]:
+    """Yield key and window of the entries that the state has of the keys: emissions that have expired may
+    have told consumers of them.
+    """
+    for name, rows in _erased_rows(app, lease, keys):
+        if name == stage.name:
+            yield rows.select([KEY, *WINDOW])
+
+
+def _named(pipeline: Pipeline, stage: Stage, keys: ErasedKeys) -> Iterator[pa.Table]:
+    """Yield the keys themselves, if they are keys of the stage: one that expired (`ttl`) is in no state."""
+    if stage.window is None and keys.is_same(pipeline.key_of(stage)):
+        window = pa.nulls(len(keys.texts), pa.int64())
+        yield pa.table([pa.array(keys.texts, pa.string()), window, window], names=[KEY, *WINDOW])
+
+
+def _as_emissions(entries: pa.Table, schema: pa.Schema) -> pa.Table:
+    keys = entries[KEY].combine_chunks()
+    rows = entries.append_column(HASH, key_hashes(keys))
+    return rows.append_column(KEY_COLUMNS, key_columns_of(keys, schema.field(KEY_COLUMNS).type))
 
 
 def _rows_of(app: App, stream: Stream, file: DataFile, keys: ErasedKeys) -> Iterator[pa.Table]:
@@ -129,12 +168,13 @@ def _rows_of(app: App, stream: Stream, file: DataFile, keys: ErasedKeys) -> Iter
                 yield parquet.read_row_group(group).filter(mask).replace_schema_metadata(None)
 
 
-def _deletions(emissions: Sequence[pa.Table], key_payloads: Sequence[str], seq: int, now_ms: int) -> pa.Table:
+def _deletions(
+    emissions: Sequence[pa.Table], schema: pa.Schema, key_payloads: Sequence[str], seq: int, now_ms: int
+) -> pa.Table:
     """Return a deletion of each key and window, as rows of an outbox, in its order.
 
     A deletion has no source: who skips repeated roots must not take it for a repetition of what it deletes.
     """
-    schema = emissions[-1].schema
     carried = (HASH, KEY, KEY_COLUMNS, *WINDOW, *key_payloads)
     rows = pa.concat_tables([_conformed(table, schema, carried) for table in emissions])
     entries = rows.select([KEY, *WINDOW]).append_column("row", pa.array(range(rows.num_rows), pa.int64()))
@@ -170,7 +210,10 @@ def _counts(
 ) -> dict[str, dict[str, float]]:
     """Return the previous batch's running counts without the erased state, and what the batch emits."""
     counts = running_counts(last)
-    for stage, removed in _erased_state(app, lease, keys):
+    erased: dict[str, Counter[str]] = {}
+    for stage, rows in _erased_rows(app, lease, keys):
+        _count(erased.setdefault(stage, Counter()), rows)
+    for stage, removed in erased.items():
         totals = counts.setdefault(stage, {})
         counts[stage] = {name: value - removed[name] for name, value in totals.items()}
     for stage, rows in outboxes.items():
@@ -179,8 +222,8 @@ def _counts(
     return counts
 
 
-def _erased_state(app: App, lease: LeasedLedger, keys: ErasedKeys) -> Iterator[tuple[str, Counter[str]]]:
-    """Yield stage -> what its erased entries count in the running counts."""
+def _erased_rows(app: App, lease: LeasedLedger, keys: ErasedKeys) -> Iterator[tuple[str, pa.Table]]:
+    """Yield stage and live state rows of the keys."""
     stream, head = lease.stream, lease.head(lease.stream).seq
     store, logics = app.lake(stream).store, state_stages(planned_pipelines(app.ledger, stream))
     with needed_by(state_named(stream, head)):
@@ -188,16 +231,14 @@ def _erased_state(app: App, lease: LeasedLedger, keys: ErasedKeys) -> Iterator[t
             columns = key_columns_in(files[-1], pa.schema([]))
             if not keys.may_match(columns):
                 continue
-            removed, schema = Counter[str](), stored_schema(store, files)
-            by_place = FoldRule.for_stages(logics[stage]).by_place
+            schema, by_place = stored_schema(store, files), FoldRule.for_stages(logics[stage]).by_place
             with StateReader(store, files, schema, by_place=by_place) as state:
                 for rows in state.scan():
-                    _count(removed, rows.filter(keys.mask(columns, rows[KEY])))
-            yield stage, removed
+                    erased = rows.filter(keys.mask(columns, rows[KEY]))
+                    yield stage, erased.filter(erased[LIVE])
 
 
 def _count(removed: Counter[str], rows: pa.Table) -> None:
-    rows = rows.filter(rows[LIVE])
     removed["state-rows"] += rows.num_rows
     if PENDING in rows.column_names:
         waits = pc.fill_null(pc.greater(rows[PENDING], 0), False)

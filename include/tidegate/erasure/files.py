@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.app.root import App
+from tidegate.app.root import App, StoredOutboxes
 from tidegate.erasure.keys import ErasedKeys
 from tidegate.failpoints import failpoint
 from tidegate.ledger import ManifestRef, Rewritten, Stream
@@ -44,20 +44,21 @@ class ReadManifest:
 def read_manifests_of(app: App, stream: Stream) -> Iterator[ReadManifest]:
     """Yield the manifests of all batches, snapshots and resolutions that readers use.
 
-    State that is given up, and quarantine that is expired, are not read any more. Raises LakeDamaged,
-    LakeUnavailable.
+    State that is given up, and quarantine and outboxes that are expired, are not read any more. Raises
+    LakeDamaged, LakeUnavailable.
     """
     names = app.ledger.known_names(stream)
-    oldest, expired = oldest_readable(names.snapshots, math.inf), names.expired.seq
+    oldest = oldest_readable(names.snapshots, math.inf)
+    unread = {"state": oldest} | {kind: limit.seq for kind, limit in names.expired.items()}
     for seq, reference in names.committed.items():
         manifest = app.manifest(stream, reference)
-        kinds = (
-            {"outbox"} | ({"state"} if seq > oldest else set()) | ({"quarantine"} if seq > expired else set())
-        )
+        kinds = {kind for kind, last in unread.items() if seq > last}
         yield ReadManifest(reference, manifest, tuple(file for file in manifest.files if file.kind in kinds))
     whole = [snapshot.manifest for snapshot in names.snapshots if snapshot.seq >= oldest]
     resolutions = names.resolutions.values()
-    whole += [made.manifest for made in resolutions if max(made.last_batch, made.seq or 0) > expired]
+    whole += [
+        made.manifest for made in resolutions if max(made.last_batch, made.seq or 0) > unread["quarantine"]
+    ]
     for reference in whole:
         manifest = app.manifest(stream, reference)
         yield ReadManifest(reference, manifest, manifest.files)
@@ -68,6 +69,19 @@ def key_columns_in(file: DataFile, schema: pa.Schema) -> Sequence[str] | None:
     if file.kind == "state":
         return None if file.key_types is None else list(json.loads(file.key_types))
     return [column.name for column in schema.field(KEY_COLUMNS).type]
+
+
+def kept_schema(app: App, stream: Stream, stage: str) -> pa.Schema | None:
+    """Return the columns of the newest outbox of a stage that is kept; None if none is.
+
+    Raises LakeDamaged, LakeUnavailable.
+    """
+    store = app.lake(stream).store
+    for _, reference in reversed(app.ledger.committed(stream, StoredOutboxes(app, stream).expired)):
+        for file in app.manifest(stream, reference).files_of("outbox", stage):
+            with open_data(store, file) as parquet:
+                return parquet.schema_arrow.remove_metadata()
+    return None
 
 
 def rows_of_keys(file: DataFile, keys: ErasedKeys, rows: pa.Table) -> pa.ChunkedArray:

@@ -72,11 +72,11 @@ class ErasedKeys:
         """Return whether keys of these columns contain the erased ones; None: the columns are not stored, and
         texts are compared.
         """
-        return columns is None or self._is_same(columns) or self._is_part_of(columns)
+        return columns is None or self.is_same(columns) or self._is_part_of(columns)
 
     def mask(self, columns: Sequence[str] | None, keys: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return which keys, made of these columns, contain an erased one. A null is none."""
-        if columns is None or self._is_same(columns):
+        if columns is None or self.is_same(columns):
             return pc.fill_null(pc.is_in(keys, pa.array(self.texts, pa.string())), False)
         if not self._is_part_of(columns):
             return pa.chunked_array([pa.repeat(False, len(keys))])
@@ -101,7 +101,8 @@ class ErasedKeys:
         columns = _object(text) if self.columns else None
         return columns is not None and self._of_columns(columns) in self._values
 
-    def _is_same(self, columns: Sequence[str]) -> bool:
+    def is_same(self, columns: Sequence[str]) -> bool:
+        """Return whether keys of these columns are such keys."""
         return tuple(columns) == self.columns or (not self.columns and tuple(columns) == _OWN)
 
     def _is_part_of(self, columns: Sequence[str]) -> bool:

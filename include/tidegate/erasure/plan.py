@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tidegate.app import App
 from tidegate.batch.pipeline_files import head_plan
 from tidegate.batch.still_batch import require_no_plan
-from tidegate.erasure.files import Survey, survey
+from tidegate.erasure.files import Survey, kept_schema, survey
 from tidegate.erasure.keys import ErasedKeys
 from tidegate.errors import SettingsInvalid
 from tidegate.generations.lifecycle import require_not_looked_up
@@ -146,6 +146,18 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
             f"quarantine: {counted(survey.unknown, 'record')} without a key, not decoded, may have the keys: "
             f"see tidegate quarantine list {stream.pipeline}."
         )
+    if expired := app.ledger.expired(stream, "outbox").seq:
+        yield (
+            f"the emissions of batches up to {expired} have expired: a sink keeps the windows that only they "
+            "had, and what has its key in a registry's format. Delete these there yourself."
+        )
+        for outlet in pipeline.stages:
+            if pipeline.sinks_of(outlet) and kept_schema(app, stream, outlet.name) is None:
+                names = ", ".join(sink.name for sink in pipeline.sinks_of(outlet))
+                yield (
+                    f"no emission of the stage {outlet.name} is kept, which would tell what they look like: "
+                    f"{names} get no deletion. Delete the keys there yourself."
+                )
     topics = ", ".join(sorted(app.ledger.head(stream).topic_ids))
     yield (
         f"the source topics ({topics}) keep the records: a new generation, a restatement or a backfill reads "

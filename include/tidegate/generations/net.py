@@ -42,7 +42,7 @@ from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
 from tidegate.sinks.model import SinkModel
-from tidegate.spark.outbox import KeyColumns
+from tidegate.spark.outbox import key_columns_of
 from tidegate.storage import DataFile, Lake, attempt_name
 from tidegate.storage.schema import (
     AT,
@@ -211,21 +211,13 @@ def _deletions(old: pa.Table, removed: pa.Table, schema: pa.Schema) -> pa.Table:
     rows = _of_entries(old, [removed]) if removed.num_rows else CONSUMED.empty_table()
     columns_of_old = {name: rows[name] for name in (HASH, KEY, *WINDOW, TIMESTAMP, AT, SOURCE, REASON)}
     columns_of_old[RECORDED] = rows[TIMESTAMP]
-    columns_of_old[KEY_COLUMNS] = _key_columns(rows[KEY].combine_chunks(), schema.field(KEY_COLUMNS).type)
+    columns_of_old[KEY_COLUMNS] = key_columns_of(rows[KEY].combine_chunks(), schema.field(KEY_COLUMNS).type)
     columns = {
         field.name: columns_of_old.get(field.name, pa.nulls(rows.num_rows, field.type))
         for field in schema
         if field.name != TEXT
     }
     return pa.table(columns, schema.remove(schema.get_field_index(TEXT)))
-
-
-def _key_columns(keys: pa.StringArray, type_: pa.StructType) -> pa.Array:
-    """Return the columns that the keys' texts contain; null if the key had other columns then."""
-    try:
-        return KeyColumns(pa.schema(list(type_))).parsed(keys).cast(type_)
-    except pa.ArrowException:
-        return pa.nulls(len(keys), type_)
 
 
 def _numbered(rows: pa.Table, seq: int) -> pa.Table:

@@ -1,7 +1,6 @@
 """Fold what consumers have: the newest emission of each key (and window) of many batches.
 
-A generation's outboxes are folded batch by batch, so that memory is needed for keys, not for history. Only
-`generation drop` removes an outbox from the lake.
+A generation's outboxes are folded batch by batch, so that memory is needed for keys, not for history.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from itertools import takewhile
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.root import App, batch_named, needed_by
-from tidegate.errors import Halted
+from tidegate.app.root import App, StoredOutboxes, batch_named, needed_by
+from tidegate.errors import EmissionsExpired, Halted
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.rows import with_column
 from tidegate.ledger import Charge, Stream
 from tidegate.ledger.planned import inherited_sinks, planned_pipelines
 from tidegate.model.pipeline import Pipeline
+from tidegate.storage import DataFile, Manifest
 from tidegate.storage.datafile import joined, read_files
 from tidegate.storage.schema import AT, HASH, KEY, REASON, SOURCE, TIMESTAMP, VALUE, WINDOW
 
@@ -195,14 +195,27 @@ def live(rows: pa.Table) -> pa.Table:
 
 
 def _outboxes(app: App, feed: Feed, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """Yield the outboxes batch by batch, in the order in which a sink gets the emissions."""
-    store = app.lake(feed.stream).store
+    """Yield the outboxes batch by batch, in the order in which a sink gets the emissions.
+
+    Raises EmissionsExpired if one of them is no longer kept, LakeDamaged, LakeUnavailable.
+    """
+    store, outboxes = app.lake(feed.stream).store, StoredOutboxes(app, feed.stream)
     for seq, reference in app.ledger.committed(feed.stream, feed.seqs.start - 1):
         if feed.has(seq):
             with needed_by(batch_named(feed.stream, seq)):
-                files = app.manifest(feed.stream, reference).files_of("outbox", feed.stage)
+                files = _files(outboxes, app.manifest(feed.stream, reference), feed.stage)
                 if files:
                     yield read_files(store, files, columns)
+
+
+def _files(outboxes: StoredOutboxes, manifest: Manifest, stage: str) -> tuple[DataFile, ...]:
+    try:
+        return outboxes.files(manifest, stage)
+    except EmissionsExpired as error:
+        raise EmissionsExpired(
+            f"{error.what}, so what consumers have of {outboxes.stream} cannot be told",
+            "Promote the new generation without --net: its whole stream goes out.",
+        ) from error
 
 
 def _as_consumed(rows: pa.Table) -> pa.Table:

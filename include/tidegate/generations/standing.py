@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidegate.app.root import App
 from tidegate.batch.still_batch import still_plan
-from tidegate.errors import Halted, SettingsInvalid, TidegateError
+from tidegate.errors import EmissionsExpired, Halted, SettingsInvalid, TidegateError
 from tidegate.generations.compare import GenerationDifference, compare_generations
 from tidegate.generations.net import net_outboxes
 from tidegate.generations.promotion import require_caught_up
@@ -155,7 +155,7 @@ def preview_promotion(app: App, standing: GenerationStanding, most: int = 10) ->
     emissions = _withheld_emissions(app, standing)
     try:
         net = _net_emissions(app, standing.stream, most)
-    except (Halted, SettingsInvalid) as error:
+    except (EmissionsExpired, Halted, SettingsInvalid) as error:
         return PromotionPreview(refusal, standing.withheld, emissions, None, error)
     return PromotionPreview(refusal, standing.withheld, emissions, net)
 

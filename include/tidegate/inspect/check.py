@@ -7,7 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from tidegate.app.root import App, StateFiles, batch_named, needed_by, state_after, state_named
+from tidegate.app.root import (
+    App,
+    StateFiles,
+    StoredOutboxes,
+    batch_named,
+    needed_by,
+    state_after,
+    state_named,
+)
 from tidegate.batch.suites import checked_suite, stage_facts, suite_parameters
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Stream
@@ -87,7 +95,7 @@ class Checker:
 
     def batch(self, seq: int) -> list[Checked]:
         """Evaluate the checks over what a committed batch has written. Raises SettingsInvalid if there is
-        no such batch.
+        no such batch, EmissionsExpired if its emissions are no longer kept.
         """
         committed = dict(self._app.ledger.committed(self._stream, seq - 1))
         if seq not in committed:
@@ -113,7 +121,10 @@ class Checker:
                 "Add a sink or a check of the stage to the pipeline; those of its next batches are kept.",
             )
         # Only these rows are in the batch's files; the whole state is `state`.
-        files = manifest.files_of("state" if check.rows == "state" else "outbox", stage.name)
+        if check.rows == "state":
+            files = manifest.files_of("state", stage.name)
+        else:
+            files = StoredOutboxes(self._app, self._stream).files(manifest, stage.name)
         rows = audited_rows(pipeline, check, self._store, files)
         parameters, facts = self._parameters_and_facts(seq, pipeline, stage, suite)
         audit = Audit(check.suite, suite, rows, parameters, check.modules, facts=facts)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.app.root import App, batch_named, needed_by
+from tidegate.app.root import App, StoredOutboxes, batch_named, needed_by
 from tidegate.inspect.read import planned_stage
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.keys import key_hash
@@ -60,11 +60,13 @@ class Emissions:
     Args:
         searched: The number of batches that were searched.
         before: Older emissions are in batches before this one; None if there are no older batches.
+        expired: The emissions of batches up to this one are no longer kept; 0 if all are.
     """
 
     rows: Sequence[Emission]
     searched: int
     before: int | None
+    expired: int = 0
 
 
 def newest_emissions(
@@ -90,7 +92,9 @@ def newest_emissions(
     # files of a bounded stage are sorted by the hash of the topic-partition: any of them may have the key
     hash_ = key_hash(key) if key and planned and kernel_stage(*planned).bound is None else None
     elsewhere = sinks_elsewhere(*planned) if planned else frozenset()
-    entries = batch_history(app.ledger, stream, before, MOST_BATCHES + 1)
+    expired = StoredOutboxes(app, stream).expired
+    history = batch_history(app.ledger, stream, before, MOST_BATCHES + 1)
+    entries = [entry for entry in history if entry.seq > expired]
     charge = app.ledger.charge(stream.pipeline)
     rows: list[Emission] = []
     searched = 0
@@ -105,7 +109,7 @@ def newest_emissions(
             sinks = tuple(name for name in published if name not in elsewhere)
             rows += [replace(emission, sinks=sinks) for emission in emissions]
     older = entries[searched].seq + 1 if searched < len(entries) else None
-    return Emissions(rows, searched, older)
+    return Emissions(rows, searched, older, expired)
 
 
 def _of_batch(

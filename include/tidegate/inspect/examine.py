@@ -22,12 +22,12 @@ from tidegate.batch import (
 )
 from tidegate.errors import LakeDamaged, TidegateError, TopicMissing
 from tidegate.inspect.streams import CatalogEntry, Tried, stream_condition
-from tidegate.ledger import Head, LedgerReader, ManifestRef, Plan, Stream
+from tidegate.ledger import EXPIRING, Head, LedgerReader, ManifestRef, Plan, Stream
 from tidegate.ledger.stream_condition import ConditionKind, StreamCondition, Urgency
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_digests
 from tidegate.storage.datafile import verify
-from tidegate.storage.manifest import DataFile, Manifest
+from tidegate.storage.manifest import DataFile, Kind, Manifest
 
 
 class FindingState(Enum):
@@ -259,10 +259,11 @@ def damaged_files(app: App, stream: Stream) -> tuple[int, list[LakeDamaged]]:
         readers.setdefault(ref, batch_named(stream, seq))
     damaged: list[LakeDamaged] = []
     files: dict[str, dict[str, DataFile]] = {}
+    expired: dict[Kind, int] = {kind: app.ledger.expired(stream, kind).seq for kind in EXPIRING}
     for ref, manifest in _readable(app, stream, readers, damaged):
         # the state of the last batch, where it is read through a snapshot, may have been cleaned away
         state_reader = readers[ref] if ref in of_state or manifest.seq > head else None
-        for file in manifest.files:
+        for file in manifest.without_expired(expired).files:
             reader = state_reader if file.kind == "state" else batch_named(stream, manifest.seq)
             if reader is not None:
                 # By path: a snapshot can list files of the batches before it, too, and each is read once.

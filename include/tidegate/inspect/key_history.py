@@ -27,7 +27,7 @@ from tidegate.inspect.emissions import (
 )
 from tidegate.inspect.read import planned_stage, require_not_erased
 from tidegate.kernel.keys import key_hash
-from tidegate.ledger import Commit, Stream
+from tidegate.ledger import EXPIRING, Commit, Expiring, Stream
 from tidegate.ledger.batches import oldest_readable
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
@@ -102,6 +102,7 @@ class KeyHistory:
         before: Older batches come before this one; None if there are none.
         last_change: The newest older batch that changed the state; None if no older state shows one.
         too_large: The number of batches whose quarantine is too large to be searched.
+        expired: The emissions of batches up to this one are no longer kept; 0 if all are.
     """
 
     batches: tuple[KeyBatch, ...]
@@ -110,6 +111,7 @@ class KeyHistory:
     before: int | None
     last_change: int | None
     too_large: int
+    expired: int
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,7 @@ def key_history(
         before=first if searched < len(commits) else None,
         last_change=max((row["updated_seq"] for rows in states.values() for row in rows), default=None),
         too_large=reader.too_large,
+        expired=reader.expired["outbox"],
     )
 
 
@@ -235,7 +238,7 @@ class _KeyReader:
     key: str
     pipeline: Pipeline
     oldest_state: int
-    oldest_quarantine: int
+    expired: Mapping[Expiring, int]
     too_large: int = 0
 
     @classmethod
@@ -244,9 +247,9 @@ class _KeyReader:
         planned = planned_stage(app, stream, None)
         if planned is None:
             return None
-        expired = app.ledger.expired_quarantine(stream).seq
+        expired = {kind: app.ledger.expired(stream, kind).seq for kind in EXPIRING}
         oldest_state = oldest_readable(app.ledger.snapshots(stream))
-        return cls(app, stream, key, planned[0], oldest_state, expired + 1)
+        return cls(app, stream, key, planned[0], oldest_state, expired)
 
     @cached_property
     def stages(self) -> tuple[str, ...]:
@@ -307,7 +310,7 @@ class _KeyReader:
         return [{**row, "text": text, "emitted": emitted} for row, text, emitted in shown]
 
     def _emissions(self, manifest: Manifest, seq: int, stage: str) -> tuple[Emission, ...]:
-        files = manifest.files_of("outbox", stage)
+        files = manifest.files_of("outbox", stage) if seq > self.expired["outbox"] else ()
         if not files:
             return ()
         hash_ = None if stage in self._bounded else self._hash
@@ -341,7 +344,7 @@ class _KeyReader:
         return key_hash(self.key)
 
     def _quarantined(self, manifest: Manifest, seq: int) -> tuple[QuarantinedRecord, ...]:
-        files = manifest.files_of("quarantine") if seq >= self.oldest_quarantine else ()
+        files = manifest.files_of("quarantine") if seq > self.expired["quarantine"] else ()
         if sum(file.rows for file in files) > MOST_UNSORTED_ROWS:
             self.too_large += 1
             return ()

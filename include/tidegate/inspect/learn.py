@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.root import App, batch_named, needed_by
+from tidegate.app.root import App, StoredOutboxes, batch_named, needed_by
 from tidegate.batch.suites import stage_facts
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect.check import Evaluate, committed_seqs, whole_stage
@@ -176,7 +176,7 @@ def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sampl
         return _Sample(plan, attempt, counts, None)
     store = app.lake(stream).store
     with needed_by(batch_named(stream, seq)):
-        files = app.manifest(stream, attempt.manifest).files_of("outbox", stage)
+        files = StoredOutboxes(app, stream).files(app.manifest(stream, attempt.manifest), stage)
         audited = audited_rows(pipeline, whole_stage("", stage), store, files)
         return _Sample(plan, attempt, counts, TableRows.from_stored(audited, _parts(store, files, rows)))
 

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from tidegate.app.root import App, aliases_of, batch_named, needed_by, state_after, state_named
+from tidegate.app.root import (
+    App,
+    StoredOutboxes,
+    aliases_of,
+    batch_named,
+    needed_by,
+    state_after,
+    state_named,
+)
 from tidegate.errors import KeyErased, SettingsInvalid
 from tidegate.ledger import Erasure, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
@@ -99,8 +107,9 @@ def read_emissions(app: App, stream: Stream, seq: int | None = None, stage: str 
         seq: None for all batches.
         stage: None for the last stage.
 
-    Raises SettingsInvalid, also for a stage whose emissions only the next stage gets, since they are not
-    stored.
+    Emissions that have expired are missing among those of all batches. Raises EmissionsExpired if `seq` is
+    such a batch; SettingsInvalid, also for a stage whose emissions only the next stage gets, since they are
+    not stored.
     """
     planned = planned_stage(app, stream, stage)
     if planned is None:
@@ -136,11 +145,11 @@ def planned_stage(app: App, stream: Stream, name: str | None) -> tuple[Pipeline,
 
 def _emissions(app: App, stream: Stream, stage: str, seq: int | None) -> pa.Table:
     """Return what batch `seq` emitted; None: all batches."""
-    tables = []
-    for committed_seq, manifest in app.ledger.committed(stream):
+    tables, outboxes = [], StoredOutboxes(app, stream)
+    for committed_seq, manifest in app.ledger.committed(stream, outboxes.expired if seq is None else seq - 1):
         if seq in (None, committed_seq):
             with needed_by(batch_named(stream, committed_seq)):
-                files = app.manifest(stream, manifest).files_of("outbox", stage)
+                files = outboxes.files(app.manifest(stream, manifest), stage)
                 tables.append(read_files(app.lake(stream).store, files))
     return joined(tables)
 

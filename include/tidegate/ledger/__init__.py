@@ -2,8 +2,10 @@
 
 from tidegate.ledger.database import migrate_database
 from tidegate.ledger.facts import (
+    EXPIRING,
     Erasure,
     Expired,
+    Expiring,
     Failure,
     GivenUp,
     KnownNames,
@@ -47,7 +49,9 @@ __all__ = [
     "CommittedBatch",
     "Clocks",
     "Erasure",
+    "EXPIRING",
     "Expired",
+    "Expiring",
     "Failure",
     "GivenUp",
     "Head",

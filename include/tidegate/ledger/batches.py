@@ -12,9 +12,11 @@ from sqlalchemy import Connection, Row, Select, Table, and_, or_, select, tuple_
 from tidegate.errors import Halted, StateGivenUp
 from tidegate.ledger import schema
 from tidegate.ledger.facts import (
+    EXPIRING,
     BatchFacts,
     CurrentBatches,
     Expired,
+    Expiring,
     Failure,
     KnownNames,
     Resolution,
@@ -281,13 +283,14 @@ def known_names(connection: Connection, stream: Stream) -> KnownNames:
         frozenset(connection.execute(waiting).scalars()),
         tuple(record_in(Snapshot, snapshot) for snapshot in snapshots),
         {resolution.name: record_in(Resolution, resolution) for resolution in resolutions},
-        expired_in(row),
+        {kind: expired_in(row, kind) for kind in EXPIRING},
     )
 
 
-def expired_in(head: Row[Any] | None) -> Expired:
-    """Return the limit of the quarantine that a row of `heads` stores."""
-    return Expired(head.expired_seq, head.expired_at) if head is not None and head.expired_seq else Expired()
+def expired_in(head: Row[Any] | None, kind: Expiring) -> Expired:
+    """Return the limit of quarantine or outboxes that a row of `heads` stores."""
+    seq = getattr(head, f"{kind}_expired_seq", None)
+    return Expired(seq, getattr(head, f"{kind}_expired_at")) if seq else Expired()
 
 
 def snapshots_of(stream: Stream) -> Select[Any]:

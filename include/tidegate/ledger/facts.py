@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from tidegate.errors import Halted
 from tidegate.ledger.records import Attempt, Head, ManifestRef, Plan, Snapshot, Stream
@@ -221,9 +221,14 @@ class QualityResult:
     page: str | None
 
 
+Expiring = Literal["quarantine", "outbox"]
+"""The kinds of files that a pipeline file can keep for some time only."""
+EXPIRING: tuple[Expiring, ...] = get_args(Expiring)
+
+
 @dataclass(frozen=True)
 class Expired:
-    """The limit of the quarantine.
+    """The limit of quarantine, or of outboxes.
 
     Args:
         seq: batches up to this one are not read any more; 0: no limit.
@@ -247,7 +252,7 @@ class KnownNames:
         computed: the names of the attempts of the batch after the head.
         snapshots: the snapshots, oldest first.
         resolutions: name -> resolution of records in quarantine.
-        expired: the limit of the quarantine.
+        expired: the limits of quarantine and of outboxes.
     """
 
     head: int
@@ -256,7 +261,7 @@ class KnownNames:
     computed: frozenset[str]
     snapshots: tuple[Snapshot, ...]
     resolutions: Mapping[str, Resolution] = field(default_factory=dict)
-    expired: Expired = Expired()
+    expired: Mapping[Expiring, Expired] = field(default_factory=lambda: dict.fromkeys(EXPIRING, Expired()))
 
 
 @dataclass(frozen=True)

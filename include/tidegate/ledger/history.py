@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, delete, func, insert, select, update
 
 from tidegate.ledger import schema
-from tidegate.ledger.facts import GivenUp
+from tidegate.ledger.facts import EXPIRING, GivenUp
 from tidegate.ledger.records import Lease, Stream
 from tidegate.ledger.rows import charge_in, greatest, in_stream, promotions_of, stream_key
 
@@ -36,7 +36,7 @@ def remove_batches(connection: Connection, stream: Stream, before: int, most: in
         before: this batch and later ones stay in any case.
         most: the largest number of batches that this call removes.
     """
-    end = min(before, _newest_given_up(connection, stream), _first_to_go_out(connection, stream))
+    end = first_needed(connection, stream, before)
     seqs = list(connection.execute(_removable(stream, end).limit(most)).scalars())
 
     for table in _WITH_THE_PLAN if seqs else ():
@@ -48,9 +48,14 @@ def remove_batches(connection: Connection, stream: Stream, before: int, most: in
 
 def count_removable(connection: Connection, stream: Stream, before: int) -> int:
     """Return how many batches `remove_batches` would remove if it was called until it returns 0."""
-    end = min(before, _newest_given_up(connection, stream), _first_to_go_out(connection, stream))
+    end = first_needed(connection, stream, before)
     batches = _removable(stream, end).subquery()
     return connection.execute(select(func.count()).select_from(batches)).scalar_one()
+
+
+def first_needed(connection: Connection, stream: Stream, before: int) -> int:
+    """Return the first batch that may still be computed from, read as of, or published; at most `before`."""
+    return min(before, _newest_given_up(connection, stream), _first_to_go_out(connection, stream))
 
 
 def newest_publication(connection: Connection, stream: Stream) -> int:
@@ -155,7 +160,8 @@ def remove_stream(connection: Connection, lease: Lease, now: float) -> bool:
     """
     heads, stream = schema.heads, lease.stream
     emptied: dict[str, Any] = {"seq": 0, "offsets": {}, "epochs": {}, "clocks": {}, "send_from": None}
-    emptied |= {"erasure": None, "expired_seq": None, "expired_at": None, "holder": None, "lease_until": None}
+    emptied |= {"erasure": None, "holder": None, "lease_until": None}
+    emptied |= {f"{kind}_expired_{part}": None for kind in EXPIRING for part in ("seq", "at")}
     ended = connection.execute(
         update(heads)
         .where(in_stream(heads, stream), heads.c.epoch == lease.epoch)

@@ -27,6 +27,7 @@ from tidegate.ledger.facts import (
     CurrentBatches,
     Erasure,
     Expired,
+    Expiring,
     Failure,
     GivenUp,
     KnownNames,
@@ -36,7 +37,7 @@ from tidegate.ledger.facts import (
     SinkProgress,
     StreamStatus,
 )
-from tidegate.ledger.history import count_removable, newest_publication
+from tidegate.ledger.history import count_removable, first_needed, newest_publication
 from tidegate.ledger.promotions import Charge
 from tidegate.ledger.records import (
     Attempt,
@@ -272,9 +273,16 @@ class LedgerReader(LedgerDatabase):
         with self._transaction("rewrites") as connection:
             return count_rewrites(connection, stream)
 
-    def expired_quarantine(self, stream: Stream) -> Expired:
-        """Return up to which batch the quarantine is not read any more."""
-        return expired_in(self._head_row("expired_quarantine", stream))
+    def expired(self, stream: Stream, kind: Expiring) -> Expired:
+        """Return up to which batch quarantine, or outboxes, are not read any more."""
+        return expired_in(self._head_row("expired", stream), kind)
+
+    def first_needed(self, stream: Stream, before: int) -> int:
+        """Return the first batch that may still be computed from, read as of, or published; at most
+        `before`.
+        """
+        with self._transaction("first_needed") as connection:
+            return first_needed(connection, stream, before)
 
     def state_manifests(self, stream: Stream, up_to: int | None = None) -> list[ManifestRef]:
         """Return the manifests whose files are the state after batch `up_to` (default the head), oldest

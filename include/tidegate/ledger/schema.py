@@ -167,8 +167,10 @@ heads = _table(
     Column("dropped_at", Float),  # when the generation was dropped; its number is never used again
     Column("origin_generation", Integer),  # the generation whose state it began with, and after which batch
     Column("origin_seq", BigInteger),
-    Column("expired_seq", BigInteger),  # quarantine of batches up to this one is not read any more
-    Column("expired_at", Float),  # since when
+    Column("quarantine_expired_seq", BigInteger),  # that of batches up to this one is not read any more
+    Column("quarantine_expired_at", Float),  # since when
+    Column("outbox_expired_seq", BigInteger),
+    Column("outbox_expired_at", Float),
     Column("send_from", BigInteger),  # the first batch that is sent again; null: none but the head is open
     Column("erasure", Integer),  # the erasure that is not finished: no batch is planned before it is
 )

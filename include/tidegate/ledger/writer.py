@@ -22,6 +22,7 @@ from tidegate.ledger.erasure import (
 )
 from tidegate.ledger.facts import (
     Erasure,
+    Expiring,
     Failure,
     GivenUp,
     QualityResult,
@@ -313,10 +314,11 @@ class LeasedLedger(LedgerReader):
         with self._fenced("give_up") as connection:
             connection.execute(update(table).where(is_open).values(given_up_at=self._instant(connection)))
 
-    def expire_quarantine(self, seq: int) -> None:
-        """Expire the quarantine of batches up to `seq`: from now on nobody begins to read it."""
-        with self._fenced("expire_quarantine") as connection:
-            self._set_head(connection, expired_seq=seq, expired_at=self._instant(connection))
+    def expire(self, kind: Expiring, seq: int) -> None:
+        """Expire quarantine, or outboxes, of batches up to `seq`: from now on nobody begins to read them."""
+        with self._fenced("expire") as connection:
+            limit = {f"{kind}_expired_seq": seq, f"{kind}_expired_at": self._instant(connection)}
+            self._set_head(connection, **limit)
 
     def add_publication(self, seq: int, sink: str, records: int) -> None:
         """Record that a sink has the whole batch. A second call for the same batch changes nothing."""

@@ -1,15 +1,15 @@
-"""Give up old state and quarantine, and remove files that nobody reads, without disturbing a reader or a
-batch.
+"""Give up old state, quarantine and outboxes, and remove files that nobody reads, without disturbing a reader
+or a batch.
 
 First the ledger notes that state before a snapshot is given up; from then on no reader begins to read it.
-Files are removed a safe age after that note: by then all readers that began before have ended. Quarantine is
-removed in the same way.
+Files are removed a safe age after that note: by then all readers that began before have ended. Quarantine and
+outboxes are removed in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
 
@@ -17,11 +17,12 @@ from tidegate.app.lease import check_owner, leased
 from tidegate.app.root import App, read_manifests
 from tidegate.app.tables import catch_up_tables, expire_tables
 from tidegate.errors import LeaseHeld
-from tidegate.ledger import KnownNames, LeasedLedger, Snapshot, Stream
+from tidegate.ledger import EXPIRING, Expiring, KnownNames, LeasedLedger, Snapshot, Stream
 from tidegate.ledger.planned import planned_pipeline, planned_pipelines
 from tidegate.storage import Manifest, Name
 from tidegate.storage.compaction import Standing, remove, unread_files
 from tidegate.storage.layout import is_resolution
+from tidegate.storage.manifest import Kind
 from tidegate.storage.store import Listed
 
 SAFE_AGE = timedelta(hours=24)
@@ -46,7 +47,7 @@ class Cleaned:
         files: the number of removed files, and `bytes` their size.
         note: why less was done than you may expect; "" if there is nothing to say.
         batches: the number of batches of which the ledger has only commit and run from now on.
-        expired: the batch up to which quarantine is expired, if this is new.
+        expired: the batch up to which quarantine, or outboxes, are expired, where this is new.
     """
 
     stream: Stream
@@ -56,7 +57,7 @@ class Cleaned:
     bytes: int
     note: str = ""
     batches: int = 0
-    expired: int | None = None
+    expired: Mapping[Expiring, int] = field(default_factory=dict)
 
 
 def clean(
@@ -88,7 +89,8 @@ def clean(
         # After the tables are at the head: until then they may still name a file that is removed here.
         remove(app.lake(stream).store, unread)
     batches = remove_history(app, stream, now, safe_age, dry_run)
-    expired = expire_quarantine(app, stream, now, safe_age, dry_run)
+    limits = {kind: expire(app, stream, kind, now, safe_age, dry_run) for kind in EXPIRING}
+    expired = {kind: seq for kind, seq in limits.items() if seq is not None}
     names = tuple(sorted({file.path.split("/")[-2] for file in unread}))
     size = sum(file.bytes for file in unread)
     return Cleaned(stream, given_up, names, len(unread), size, note, batches, expired)
@@ -106,22 +108,16 @@ def unread_in(app: App, stream: Stream, until: float) -> list[Listed]:
     # asked after the listing: so the ledger has every name in the listing that can ever count
     names = app.ledger.known_names(stream)
     oldest = oldest_readable(names.snapshots, until)
-    expired = names.expired.seq if names.expired.at <= until else 0
+    expired: dict[Kind, int] = {kind: limit.seq for kind, limit in names.expired.items() if limit.at <= until}
     snapshots = [snapshot.manifest for snapshot in names.snapshots if snapshot.seq >= oldest]
     batches = {committed.name: committed for committed in names.committed.values()}
 
     def manifest(name: str) -> Manifest:
-        return _without_expired(app.manifest(stream, batches[name]), expired)
+        return app.manifest(stream, batches[name]).without_expired(expired)
 
     reading = read_manifests(app, stream, snapshots)
-    return list(unread_files(listed, standing_in(names, oldest, expired), manifest, reading, until))
-
-
-def _without_expired(manifest: Manifest, expired: int) -> Manifest:
-    """Return the manifest without the batch's quarantine if that is expired."""
-    if manifest.seq > expired:
-        return manifest
-    return manifest.without("quarantine")
+    standing = standing_in(names, oldest, expired.get("quarantine", 0))
+    return list(unread_files(listed, standing, manifest, reading, until))
 
 
 def standing_in(names: KnownNames, oldest: int, expired: int) -> Callable[[str], Standing | None]:
@@ -217,10 +213,11 @@ def _to_give_up(app: App, stream: Stream, now: float) -> int | None:
     return usable[-1].seq if usable and usable[-1].given_up_at is None else None
 
 
-def expire_quarantine(
-    app: App, stream: Stream, now: float, safe_age: timedelta, dry_run: bool = False
+def expire(
+    app: App, stream: Stream, kind: Expiring, now: float, safe_age: timedelta, dry_run: bool = False
 ) -> int | None:
-    """Note up to which batch quarantine is read no more, and return that batch; None if nothing has changed.
+    """Note up to which batch quarantine, or outboxes, are read no more, and return that batch; None if
+    nothing has changed.
 
     Files are removed a safe age after this note; until then no newer note is made. If a run is at work, the
     note is made the next time. Raises Fenced, LedgerUnavailable, PlanUnreadable.
@@ -228,6 +225,7 @@ def expire_quarantine(
     Args:
         app: the settings, ledger and lake.
         stream: the stream.
+        kind: quarantine, or outboxes.
         now: epoch seconds.
         safe_age: no reader takes longer.
         dry_run: return what would be noted, and do nothing.
@@ -235,42 +233,54 @@ def expire_quarantine(
 
     def note(lease: LeasedLedger) -> int | None:
         # asked again under the lease: a replay may have been planned since
-        last = _newly_expired(app, stream, now, safe_age)
+        last = _newly_expired(app, stream, kind, now, safe_age)
         if last is not None:
-            lease.expire_quarantine(last)
+            lease.expire(kind, last)
         return last
 
-    due = _newly_expired(app, stream, now, safe_age)
+    due = _newly_expired(app, stream, kind, now, safe_age)
     if due is None or dry_run:
         return due
     return note_in_ledger(app, stream, note)
 
 
-def _newly_expired(app: App, stream: Stream, now: float, safe_age: timedelta) -> int | None:
-    """Return the batch up to which quarantine expires now; None if nothing changes."""
-    expired, last = app.ledger.expired_quarantine(stream), _last_unneeded(app, stream, now)
-    if last <= expired.seq or (expired.seq and expired.at > now - safe_age.total_seconds()):
+def _newly_expired(app: App, stream: Stream, kind: Expiring, now: float, safe_age: timedelta) -> int | None:
+    """Return the batch up to which quarantine, or outboxes, expire now; None if nothing changes."""
+    head = app.ledger.head(stream).seq
+    plan = app.ledger.plan(stream, head) if head else None
+    if plan is None:
+        return None
+    pipeline, until = planned_pipeline(plan), now - safe_age.total_seconds()
+    rule = pipeline.quarantine if kind == "quarantine" else pipeline.outboxes
+    if rule is None or rule.keep_ms is None:
+        return None
+    last = app.ledger.head_at(stream, now - rule.keep_ms / 1000)
+    if kind == "quarantine":
+        last = min(last, _last_resolved(app, stream, head))
+    else:
+        last = min(last, _last_unneeded(app, stream, until))
+    expired = app.ledger.expired(stream, kind)
+    if last <= expired.seq or (expired.seq and expired.at > until):
         return None
     return last
 
 
-def _last_unneeded(app: App, stream: Stream, now: float) -> int:
-    """Return the last batch whose quarantine is not needed any more; 0 if there is none.
-
-    Quarantine is needed while it is younger than `keep`, while it is not yet sent to its topic, and while a
-    batch that is not decided replays records of it: if that batch is dropped, they are open again.
+def _last_resolved(app: App, stream: Stream, head: int) -> int:
+    """Return the last batch whose quarantine is sent to its topic, and read by no batch that is not decided:
+    if that batch is dropped, the records are open again.
     """
-    head = app.ledger.head(stream).seq
-    plan = app.ledger.plan(stream, head) if head else None
-    rule = planned_pipeline(plan).quarantine if plan is not None else None
-    if rule is None or rule.keep_ms is None:
-        return 0
     replayed = (made.first_batch for made in app.ledger.resolutions(stream) if (made.seq or 0) > head)
-    return min(
-        app.ledger.head_at(stream, now - rule.keep_ms / 1000),
-        app.ledger.newest_publication(stream) - 1,
-        *(first - 1 for first in replayed),
-    )
+    return min(app.ledger.newest_publication(stream), *replayed, head) - 1
+
+
+def _last_unneeded(app: App, stream: Stream, until: float) -> int:
+    """Return the last batch whose state was given up, and whose outboxes are never sent again.
+
+    Beginning a generation with retained batches, restating them and sending them again need the plans of the
+    batches, which leave the ledger no later than that.
+    """
+    oldest = oldest_readable(app.ledger.snapshots(stream), until)
+    return app.ledger.first_needed(stream, oldest) - 1
 
 
 def remove_history(app: App, stream: Stream, now: float, safe_age: timedelta, dry_run: bool = False) -> int:

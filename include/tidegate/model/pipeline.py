@@ -31,7 +31,7 @@ from tidegate.model.lookup import Lookup, check_readers
 from tidegate.model.mistakes import mistake, shown
 from tidegate.model.names import Duration
 from tidegate.model.quality import AnyCheck, Quality, QualityCheck
-from tidegate.model.quarantine_rules import DeadLetterTopic, LateRule, QuarantineRule
+from tidegate.model.quarantine_rules import DeadLetterTopic, LateRule, OutboxRule, QuarantineRule
 from tidegate.model.schedule import FreshnessRule, Schedule
 from tidegate.model.scope import Model, require_filled, scope_of
 from tidegate.model.source import Source
@@ -191,6 +191,9 @@ class Written(Scheduling):
         default=(),
         description="The checks that a batch must pass before it is committed: a suite, a checkpoint, or a "
         "list.",
+    )
+    outboxes: OutboxRule | None = Field(
+        default=None, description="How long the emissions of a batch are kept. Null: forever."
     )
     quarantine: QuarantineRule | None = Field(
         default=None,

@@ -146,6 +146,16 @@ class QuarantineRule(Model):
         return DeadLetterTopic(connection=self.connection, topic=self.topic)
 
 
+class OutboxRule(Model):
+    """The time for which the emissions of batches are kept."""
+
+    keep_ms: Duration = Field(
+        alias="keep",
+        description="At least how long. They are also kept while the state after the batch can be read "
+        "(TIDEGATE_TIME_TRAVEL), and until they are published.",
+    )
+
+
 class LateRule(Model):
     """The bounds for late records per batch. They do not apply to a batch that replays records."""
 

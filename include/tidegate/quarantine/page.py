@@ -127,7 +127,7 @@ def _quarantines(
     app: App, stream: Stream, entries: Iterable[HistoryEntry]
 ) -> Iterator[tuple[int, Sequence[DataFile]]]:
     """Yield the files of committed batches whose quarantine still exists and is not empty."""
-    expired = app.ledger.expired_quarantine(stream).seq
+    expired = app.ledger.expired(stream, "quarantine").seq
     for entry in entries:
         quarantined = entry.report and entry.report.quarantined
         # The report in the ledger says where there is nothing, so those manifests are not read.

@@ -70,7 +70,7 @@ class ResolvedRecords:
         ledger = ledger or app.ledger
         self._app, self._stream, self._database, self._ledger = app, stream, database, ledger
         self.resolutions: dict[int, Resolution] = {made.number: made for made in ledger.resolutions(stream)}
-        self.expired = ledger.expired_quarantine(stream).seq
+        self.expired = ledger.expired(stream, "quarantine").seq
         """Quarantine of batches up to this one is not read any more."""
         self._loaded: set[int] = set()
         self._loaded_batches: set[int] = set()

@@ -165,7 +165,7 @@ def quarantine_batches(
 
     Raises LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
-    expired = app.ledger.expired_quarantine(stream).seq
+    expired = app.ledger.expired(stream, "quarantine").seq
     # `committed` excludes the batch that it is given, hence `- 1`.
     committed = app.ledger.committed(stream, max(expired, (where.first_batch or 1) - 1))
     for seq, manifest in reversed(committed) if newest_first else committed:

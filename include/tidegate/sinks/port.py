@@ -17,7 +17,7 @@ from tidegate.errors import Halted, LedgerMismatch
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.progress import Progress
 from tidegate.kafka.shard import SendShards, send_here
-from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
+from tidegate.ledger import Attempt, Expiring, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage
@@ -369,7 +369,7 @@ class OpenSink(ABC, Generic[Declared]):
 
         Return None if that was nothing, is withheld, or was given up.
 
-        Raises Halted if the batch may have had something, but the ledger no longer has its plan.
+        Raises Halted if the batch may have had something, but it is no longer kept.
         """
         ledger, stream = self.context.ledger, self.context.stream
         # A withheld batch was never sent, so no trace of it has to be looked for.
@@ -379,7 +379,8 @@ class OpenSink(ABC, Generic[Declared]):
             return None
         # Maintenance removes plans of batches that are published and older than time travel goes.
         plan, attempt = ledger.plan(stream, seq), ledger.attempt(stream, seq)
-        if plan is None or attempt is None:
+        kind: Expiring = "outbox" if self.gets_emissions else "quarantine"
+        if plan is None or attempt is None or seq <= ledger.expired(stream, kind).seq:
             self._require_nothing_published(seq)
             return None
         pipeline = planned_pipeline(plan)
@@ -430,7 +431,7 @@ class OpenSink(ABC, Generic[Declared]):
         if 0 < seq <= self.context.ledger.last_published(stream, self.name):
             raise Halted(
                 f"Batch {seq} of {stream} would have to be compared with what {self.name} has, or sent "
-                "again; it is older than TIDEGATE_TIME_TRAVEL, and the ledger no longer has its plan",
+                "again; it is so old that it is no longer kept",
                 "Restore the sink from a newer backup; or state which is the newest batch that it has as a "
                 "whole: "
                 f"{stream.recover_command('restore-progress')} --progress {self.name}=BATCH",

@@ -85,6 +85,16 @@ class KeyColumns:
         return JsonDecoder(self.schema)
 
 
+def key_columns_of(keys: pa.StringArray, type_: pa.StructType) -> pa.StructArray:
+    """Return the columns of canonical keys that an outbox has, by its type; null if the keys have other
+    columns.
+    """
+    try:
+        return KeyColumns(pa.schema(list(type_))).parsed(keys).cast(type_)
+    except pa.ArrowException:
+        return pa.nulls(len(keys), type_)
+
+
 def _from_text(keys: pa.StringArray, type_: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(type_) and type_.tz is not None:
         return pc.assume_timezone(keys.cast(pa.timestamp("us")), "UTC")

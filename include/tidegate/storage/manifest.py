@@ -9,7 +9,7 @@ file that is missing, short or another file's is always noticed, and nobody read
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
@@ -65,9 +65,13 @@ class Manifest:
         """Return the files of one kind and stage."""
         return tuple(file for file in self.files if (file.kind, file.stage) == (kind, stage))
 
-    def without(self, kind: Kind) -> Manifest:
-        """Return the manifest without the files of one kind."""
-        return replace(self, files=tuple(file for file in self.files if file.kind != kind))
+    def without_expired(self, expired: Mapping[Kind, int]) -> Manifest:
+        """Return the manifest without files that have expired.
+
+        Args:
+            expired: kind -> the last batch whose files of this kind are not read any more.
+        """
+        return replace(self, files=tuple(file for file in self.files if self.seq > expired.get(file.kind, 0)))
 
     @property
     def rows(self) -> int:

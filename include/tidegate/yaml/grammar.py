@@ -152,6 +152,8 @@ EXAMPLES = {
     "quarantine.stop": "stop: {share: 20%}",
     "quarantine.connection": "connection: shop",
     "quarantine.topic": "topic: stock-dead",
+    "outboxes": "outboxes: {keep: 90d}",
+    "outboxes.keep": "keep: 90d",
     "quarantine.keep": "keep: 90d",
     "late": "late: {alert: {share: 1%}, stop: {share: 50%}}",
     "late.alert": "alert: {share: 1%, count: 1000}",

@@ -80,8 +80,9 @@ def _removed(cleaned: maintenance.Cleaned) -> str:
 
 def _given_up(cleaned: maintenance.Cleaned) -> str:
     state = f"state before batch {cleaned.given_up} is given up" if cleaned.given_up is not None else ""
-    quarantine = f"quarantine up to batch {cleaned.expired} is given up" if cleaned.expired else ""
-    return "; ".join(filter(None, (state, quarantine)))
+    names = {"quarantine": "quarantine", "outbox": "outboxes"}
+    expired = [f"{names[kind]} up to batch {seq} expired" for kind, seq in cleaned.expired.items()]
+    return "; ".join(filter(None, (state, *expired)))
 
 
 def _object(compaction: maintenance.Compaction, cleaned: maintenance.Cleaned) -> dict[str, Any]:
@@ -94,7 +95,8 @@ def _object(compaction: maintenance.Compaction, cleaned: maintenance.Cleaned) ->
         "before": compaction.before._asdict(),
         "after": compaction.after._asdict(),
         "given_up_before": cleaned.given_up,
-        "quarantine_given_up_to": cleaned.expired,
+        "quarantine_expired_to": cleaned.expired.get("quarantine"),
+        "outboxes_expired_to": cleaned.expired.get("outbox"),
         "removed": {"names": list(cleaned.names), "files": cleaned.files, "bytes": cleaned.bytes},
         "batches_removed_from_ledger": cleaned.batches,
         "cleaning": cleaned.note,

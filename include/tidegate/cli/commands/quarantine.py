@@ -165,7 +165,7 @@ def count(by: tuple[Any, ...], as_json: bool, **which: Any) -> None:
 
 def _say_expired(app: App, stream: Stream, where: QuarantineFilter) -> None:
     """Print a note if batches are requested whose quarantine has expired."""
-    expired = app.ledger.expired_quarantine(stream).seq
+    expired = app.ledger.expired(stream, "quarantine").seq
     if (where.first_batch or 1) <= expired:
         say(f"The quarantine of batches up to {expired} has expired.")
 
@@ -206,7 +206,7 @@ def history(pipeline: str, position: tuple[str, int, int], generation: int | Non
         events = [
             {**event, "at": None if event["at"] is None else round(event["at"] * 1000)} for event in events
         ]
-    expired = app.ledger.expired_quarantine(stream).seq
+    expired = app.ledger.expired(stream, "quarantine").seq
     but = f" since batch {expired + 1}; earlier quarantine has expired" if expired else ""
     show(events, as_json, empty=f"{'/'.join(map(str, position))} was never in quarantine of {stream}{but}.")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import Halted, SinkRefused
+from tidegate.errors import SinkRefused
 from tidegate.formats import EMISSION
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kafka.messages import BROUGHT, sizes_of
@@ -23,7 +23,7 @@ from tidegate.model.quarantine_rules import DeadLetterTopic
 from tidegate.sinks.kafka.limits import letter_bounds, narrow_size
 from tidegate.sinks.kafka.sink import PublishedTopic
 from tidegate.sinks.outbox import Outbox
-from tidegate.sinks.port import OpenSink, TimestampBounds
+from tidegate.sinks.port import TimestampBounds
 from tidegate.storage.quarantine_files import POSITION
 
 _HEADER = "tidegate-quarantine-"
@@ -52,23 +52,6 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
     def erasure_effect(self) -> str:
         """Return a sentence on letters, of which none is removed."""
         return f"{self.name}: dead letters stay until the retention of the topic ends."
-
-    def published(self, seq: int) -> tuple[OpenSink[DeadLetterTopic], Outbox] | None:
-        """Return what a batch had for the topic, while the batch's quarantine is retained.
-
-        Raises Halted if the quarantine has expired, and the topic got something of the batch.
-        """
-        ledger, stream = self.context.ledger, self.context.stream
-        if seq > ledger.expired_quarantine(stream).seq:
-            return super().published(seq)
-        if seq <= ledger.last_published(stream, self.name):
-            raise Halted(
-                f"What batch {seq} of {stream} has sent to {self.name} is no longer in quarantine, so it "
-                "cannot be compared with what is in the topic",
-                "State which is the newest batch that the topic has as a whole: "
-                f"{stream.recover_command('restore-progress')} --progress {self.name}=BATCH",
-            )
-        return None
 
     def check_target(self) -> None:
         """Check that the topic is the one that was first published to, and accepts records without a key.
