@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 import pyarrow as pa
@@ -23,9 +24,7 @@ from tidegate.quarantine.store import (
     quarantine_batches,
     rows_at,
 )
-from tidegate.storage.manifest import DataFile
 from tidegate.storage.quarantine_files import IDENTITY, POSITION, RowGroup, read_group, row_groups
-from tidegate.storage.store import Store
 
 CountedBy = Literal["reason", "topic", "batch"]
 _COUNTED = {"reason": REASON, "topic": "topic", "batch": "seq"}
@@ -52,7 +51,8 @@ def list_quarantine(
     with open_database() as database:
         for seq, files in quarantine_batches(app, stream, where, newest_first=True):
             with needed_by(batch_named(stream, seq)):
-                rows = _first_rows(database, store, files, where, limit, max_bytes)
+                groups = (group for file in files for group in row_groups(store, file, where.bounds))
+                rows = _first_rows(database, groups, where, limit, max_bytes)
             limit -= rows.num_rows
             if rows.num_rows:
                 yield rows
@@ -62,36 +62,27 @@ def list_quarantine(
 
 def _first_rows(
     database: DuckDatabase,
-    store: Store,
-    files: Sequence[DataFile],
+    groups: Iterable[RowGroup],
     where: QuarantineFilter,
     limit: int,
     max_bytes: int | None,
 ) -> pa.Table:
     """Return the first `limit` rows of a batch by position; rows with one position by their place."""
     condition, parameters = where.condition
-    groups: list[tuple[DataFile, int]] = []
+    reads: list[Callable[[], pa.Table]] = []
     database.run(
         "CREATE OR REPLACE TABLE places "
         '(topic VARCHAR, "partition" INT, "offset" INT8, "group" INT8, row INT8)'
     )
-    for file, group in _groups(store, files, where):
+    for group in groups:
         narrow = group.read(list({*POSITION, *where.columns}))
-        values = f'topic, "partition", "offset", {len(groups)}, row'
+        values = f'topic, "partition", "offset", {len(reads)}, row'
         database.run(f"INSERT INTO places SELECT {values} FROM rows WHERE {condition}", parameters, narrow)
         # Only places stay in memory; row groups with a chosen record are read a second time.
-        groups.append((file, group.number))
+        reads.append(partial(read_group, group.store, group.file, group.number))
     order = 'topic, "partition", "offset", "group", row'
     places = database.query(f'SELECT "group", row FROM places ORDER BY {order} LIMIT ?', [limit])
-    return rows_at(places, lambda number: _cut(read_group(store, *groups[number]), max_bytes))
-
-
-def _groups(
-    store: Store, files: Sequence[DataFile], where: QuarantineFilter
-) -> Iterator[tuple[DataFile, RowGroup]]:
-    for file in files:
-        for group in row_groups(store, file, where.bounds):
-            yield file, group
+    return rows_at(places, lambda number: _cut(reads[number](), max_bytes))
 
 
 def _cut(rows: pa.Table, max_bytes: int | None) -> pa.Table:
