@@ -240,7 +240,7 @@ def test_small_batch_asks_kafka_over_one_connection(line: Line) -> None:
         "compute": (1, 5, 8, 6),
         "validate": (1, 10, 6, 4),
         "commit": (1, 2, 5, 3),
-        "publish": (1, 6, 32, 5),
+        "publish": (1, 6, 33, 5),
     }
     assert sum(counts["statements"] for counts in asked.values()) < 180
     assert (asked["publish"]["producers"], asked["publish"]["consumers"]) == (2, 2)  # one for each sink
