@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from tidegate.sinks.sql.dialects import dialect_named
 from tidegate.sinks.sql.progress import restart_after
 from tidegate.sinks.sql.schema import check_emissions
 
+HISTORIES = json.loads((Path(__file__).parents[2] / "conformance" / "dbt" / "histories.json").read_text())
 SECOND = "visitors/2"
 VALIDITY = ("valid_from", "valid_to", "is_current", "deleted")
 Version = tuple[Any, ...]
@@ -101,6 +104,22 @@ def test_any_cut_gives_a_plain_loops_history(url: str, seed: int) -> None:
     for seq, (first, end) in enumerate(pairwise(cuts), start=1):
         sink.publish(seq, emissions[first:end], seq - 1)
     assert history(sink) == naive(emissions)
+
+
+@pytest.mark.parametrize("case", HISTORIES)
+def test_history_equals_a_snapshot_of_dbt(url: str, case: Mapping[str, Any]) -> None:
+    sink, last = Sink(url, mode="history"), 0
+    for seq, changes in enumerate(case["steps"], start=1):
+        sink.publish(seq, [emission(key, value, at=1000 * at) for key, value, at in changes], last)
+        last = seq
+    versions: dict[str, list[Version]] = defaultdict(list)
+    for row in case["versions"]:
+        begin, end = (row[name] and 1000 * row[name] for name in ("valid_from", "valid_to"))
+        # dbt repeats the last value beside a deletion
+        value = None if row["deleted"] else row["n"]
+        is_current = end is None and not row["deleted"]
+        versions[row["key"]].append((value, begin, end, is_current, row["deleted"]))
+    assert history(sink) == dict(versions)
 
 
 def test_another_generation_continues_the_history(url: str) -> None:
