@@ -11,7 +11,7 @@ from tests.batch.aged import STAGE, Aged
 from tests.storage.tables_for_tests import shared_table as delta_table
 from tests.storage.tables_for_tests import values_of
 from tidegate import inspect
-from tidegate.app.root import StoredOutboxes
+from tidegate.app.outboxes import StoredOutboxes
 from tidegate.app.tables import remove_tables_ahead, shared_table
 from tidegate.cli import cli
 from tidegate.errors import EmissionsExpired, Halted

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.batch_counts import outgoing
 from tidegate.errors import (
-    EmissionsExpired,
     Fenced,
     Halted,
     LakeDamaged,
@@ -209,7 +208,7 @@ class App:
         origin = Stream(plan.stream.pipeline, plan.reused.generation)
         attempt = self.ledger.attempt(origin, plan.seq)
         # The ledger keeps the last batch of a sink, whose outbox can have expired all the same.
-        if attempt is None or plan.seq <= StoredOutboxes(self, origin).expired:
+        if attempt is None or plan.seq <= self.ledger.expired(origin, "outbox").seq:
             raise StateGivenUp(
                 f"{batch_named(plan.stream, plan.seq)} reuses that of {origin}, which is no longer kept",
                 f"Drop it: `tidegate generation drop {origin.pipeline} {plan.stream.generation}`.",
@@ -263,31 +262,6 @@ def _sent_by_spark(open_session: OpenSession, pipeline: Pipeline) -> SendShards:
         return send_shards(open_session(0), pipeline, tasks)
 
     return send
-
-
-@dataclass(frozen=True)
-class StoredOutboxes:
-    """The outboxes of a stream's committed batches. They exist until they expire (`outboxes: {keep: …}`)."""
-
-    app: App
-    stream: Stream
-
-    @cached_property
-    def expired(self) -> int:
-        """The last batch whose outboxes have expired; 0 if none have."""
-        return self.app.ledger.expired(self.stream, "outbox").seq
-
-    def files(self, manifest: Manifest, stage: str) -> tuple[DataFile, ...]:
-        """Return the files of a stage in a committed batch. Raises EmissionsExpired, LedgerUnavailable."""
-        files = manifest.files_of("outbox", stage)
-        # Without files, nothing can have expired: the ledger need not be asked.
-        if files and manifest.seq <= self.expired:
-            raise EmissionsExpired(
-                f"The emissions of batch {manifest.seq} of {self.stream} are no longer kept",
-                f"Those of batch {self.expired + 1} and later are. `outboxes: {{keep: …}}` in the pipeline "
-                "file sets for how long.",
-            )
-        return files
 
 
 def stream_of(pipeline: Pipeline) -> Stream:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from tidegate.app.lease import claim_folder
-from tidegate.app.root import App, StoredOutboxes
+from tidegate.app.outboxes import StoredOutboxes
+from tidegate.app.root import App
 from tidegate.errors import SINK_IS_AHEAD, Fenced
 from tidegate.ledger import Attempt, ManifestRef, Plan, Snapshot, Stream
 from tidegate.model.kernel_stages import state_stages

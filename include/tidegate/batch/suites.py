@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from tidegate.app.root import App, StoredOutboxes, batch_named, needed_by, state_after, state_named
+from tidegate.app.outboxes import StoredOutboxes
+from tidegate.app.root import App, batch_named, needed_by, state_after, state_named
 from tidegate.batch_counts import outgoing
 from tidegate.errors import StateGivenUp
 from tidegate.ledger import Attempt, Plan, QualityResult

@@ -13,7 +13,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.root import App, StoredOutboxes, needed_by, state_after, state_named
+from tidegate.app.outboxes import StoredOutboxes
+from tidegate.app.root import App, needed_by, state_after, state_named
 from tidegate.batch.pipeline_files import head_plan
 from tidegate.batch.still_batch import (
     emitting_attempt,

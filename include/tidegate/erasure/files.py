@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.app.root import App, StoredOutboxes
+from tidegate.app.outboxes import StoredOutboxes
+from tidegate.app.root import App
 from tidegate.erasure.keys import ErasedKeys
 from tidegate.failpoints import failpoint
 from tidegate.ledger import ManifestRef, Rewritten, Stream

@@ -12,7 +12,8 @@ from itertools import takewhile
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.root import App, StoredOutboxes, batch_named, needed_by
+from tidegate.app.outboxes import StoredOutboxes
+from tidegate.app.root import App, batch_named, needed_by
 from tidegate.errors import EmissionsExpired, Halted
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.rows import with_column

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from tidegate.app.outboxes import StoredOutboxes
 from tidegate.app.root import (
     App,
     StateFiles,
-    StoredOutboxes,
     batch_named,
     needed_by,
     state_after,

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidegate.app.root import App, StoredOutboxes, batch_named, needed_by
+from tidegate.app.outboxes import StoredOutboxes
+from tidegate.app.root import App, batch_named, needed_by
 from tidegate.inspect.read import planned_stage
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.keys import key_hash

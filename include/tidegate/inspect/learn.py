@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.app.root import App, StoredOutboxes, batch_named, needed_by
+from tidegate.app.outboxes import StoredOutboxes
+from tidegate.app.root import App, batch_named, needed_by
 from tidegate.batch.suites import stage_facts
 from tidegate.errors import SettingsInvalid
 from tidegate.inspect.check import Evaluate, committed_seqs, whole_stage

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from tidegate.app.outboxes import StoredOutboxes
 from tidegate.app.root import (
     App,
-    StoredOutboxes,
     aliases_of,
     batch_named,
     needed_by,

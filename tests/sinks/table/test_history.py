@@ -19,7 +19,7 @@ SECOND_US = 1_000_000
 
 
 @pytest.mark.parametrize("case", HISTORIES)
-def test_view_of_the_page_equals_a_snapshot_of_dbt(tmp_path: Path, case: Mapping[str, Any]) -> None:
+def test_view_equals_a_snapshot_of_dbt(tmp_path: Path, case: Mapping[str, Any]) -> None:
     table = str(tmp_path / "prices")
     for seq, changes in enumerate(case["steps"], start=1):
         keys, prices, instants = zip(*changes, strict=True)
