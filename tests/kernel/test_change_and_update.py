@@ -104,6 +104,18 @@ def test_update_sends_every_value() -> None:
     assert loop.emissions["k"] == [value(1), value(1), None, value(1)]
 
 
+@pytest.mark.parametrize(
+    ("deletions", "emitted"), [("all", [None, value(1), None, None]), ("none", [value(1)])]
+)
+@pytest.mark.parametrize("cuts", [False, True], ids=["at once", "record by record"])
+def test_update_sends_all_or_no_deletions(deletions: Any, emitted: list[Any], cuts: bool) -> None:
+    loop = Kernel(kernel.Update(deletions=deletions))
+    records = history(None, value(1), None, None)
+    for batch in [[record] for record in records] if cuts else [records]:
+        loop.apply(batch)
+    assert loop.emissions["k"] == emitted
+
+
 def test_value_that_where_rejects_is_not_compared() -> None:
     loop = Kernel(kernel.Change(BOTH))
     loop.apply(

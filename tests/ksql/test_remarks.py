@@ -15,7 +15,8 @@ STREAMS = (
     "WITH (kafka_topic='s', value_format='JSON');"
     "CREATE STREAM r (k BIGINT KEY, b INT) WITH (kafka_topic='r', value_format='JSON');\n"
     "CREATE TABLE tab (k BIGINT PRIMARY KEY, c INT) WITH (kafka_topic='tab', value_format='JSON');\n"
-    "CREATE STREAM keyless (a INT) WITH (kafka_topic='keyless', value_format='JSON');\n"
+    "CREATE STREAM keyless (a INT) WITH (kafka_topic='keyless', value_format='JSON');"
+    "CREATE STREAM inferred (a INT) WITH (kafka_topic='i', key_format='AVRO', value_format='JSON');\n"
 )
 REMARKS = [
     ("CREATE TABLE o AS SELECT k, COUNT(*) AS n FROM s GROUP BY k HAVING COUNT(*) > 1", "HAVING deletes"),
@@ -25,7 +26,8 @@ REMARKS = [
     ("CREATE STREAM o AS SELECT s.k, a, b FROM s JOIN r ON s.k = r.k", "needs WITHIN"),
     ("CREATE STREAM o AS SELECT s.k, a, b FROM s LEFT JOIN r WITHIN 1 DAY ON s.k = r.k", "GRACE PERIOD"),
     ("CREATE STREAM o AS SELECT s.k, a, b FROM s FULL JOIN r WITHIN 1 DAY ON s.k = r.k", "a key of its own"),
-    ("CREATE STREAM o AS SELECT a FROM keyless", "has no key"),
+    ("CREATE STREAM o AS SELECT a FROM keyless PARTITION BY a, NULL", "a part of the key is NULL"),
+    ("CREATE STREAM o AS SELECT a FROM inferred", "its key has the columns of a schema"),
     ("CREATE STREAM o AS SELECT a FROM s", "is not selected, which ksqlDB refuses"),
     ("CREATE STREAM o AS SELECT k, UUID() AS id FROM s", "another value each time"),
     ("CREATE STREAM o AS SELECT k, FROB(a) AS id FROM s", "the function FROB"),
@@ -99,6 +101,16 @@ def test_final_results_are_imported_with_a_remark() -> None:
     query = f"CREATE TABLE o AS SELECT k, COUNT(*) AS n FROM s {window} GROUP BY k EMIT FINAL;"
     (remark,) = Import("f.sql").read(STREAMS + query).remarks
     assert (remark.imported, "older than its retention" in remark.why) == (True, True)
+
+
+def test_computed_key_is_imported_with_a_remark() -> None:
+    for query, remarks in (
+        ("ABS(a) AS p, t FROM s PARTITION BY ABS(a)", 1),
+        ("a, t FROM s PARTITION BY a", 0),
+    ):
+        imported = Import("f.sql").read(f"{STREAMS}CREATE STREAM o AS SELECT {query};")
+        assert [remark.imported for remark in imported.remarks] == [True] * remarks
+        assert len(imported.pipelines) == 1
 
 
 @pytest.mark.parametrize(("window", "remarks"), [("SESSION (1 HOUR)", 1), ("TUMBLING (SIZE 1 HOUR)", 0)])

@@ -50,7 +50,6 @@ BAD: list[tuple[Edit, int, str, str]] = [
     (("key: [storeId, id]", "key: [storeId, tags]"), 8, "source.key.1", "`tags` is array<string>"),
     (("key: [storeId, id]", "key: [weight]"), 8, "source.key.0", "`weight` is double"),
     (("key: [storeId, id]", "key: [id, id]"), 8, "source.key", "`id` is named twice"),
-    (("key: [storeId, id]", "key: []"), 8, "source.key", "is empty"),
     (("key: [storeId, id]", "key: storeId"), 8, "source.key", "has to be a list"),
     (("timestamp: record", "timestamp: seen"), 9, "source.timestamp", "`seen` does not exist"),
     (("timestamp: record", "timestamp: storeId"), 9, "source.timestamp", "`storeId` is string"),

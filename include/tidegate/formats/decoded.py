@@ -72,6 +72,10 @@ class Reason(Explained):
     )
     NULL_KEY_COLUMN = "null_key_column", "One of the key's columns is null."
     NULL_KEY = "null_key", "The record has no key."
+    RESERVED_KEY = (
+        "reserved_key",
+        "The key begins with what stands for no key in the state of a source with `null_key: keep`.",
+    )
     NO_TIMESTAMP = "no_timestamp", "The column that is declared as the timestamp is null."
     ZONELESS_TIMESTAMP = (
         "zoneless_timestamp",

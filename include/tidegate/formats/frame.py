@@ -31,7 +31,7 @@ from tidegate.formats.records import (
 )
 from tidegate.formats.registry import formats
 from tidegate.formats.text import texts_of
-from tidegate.kernel.keys import LEAST_HASH, canonical_keys, key_hashes
+from tidegate.kernel.keys import LEAST_HASH, are_none, canonical_keys, key_hashes, no_key
 from tidegate.kernel.rows import mask, places_among
 
 _INTERNAL = pa.schema(
@@ -97,6 +97,9 @@ class FrameDecoder:
         # Kafka's tombstones have no value, so the key's columns are read from the record's key
         from_own_keys = self._own_key_columns is None and layout.key
         self._null_value_keys = NullValueKeys(layout) if from_own_keys else None
+        # where a record without a key is another one than a record whose key has nulls only
+        own_names = layout.key_columns.names
+        self._has_own_key = layout.keeps_null_keys and bool(own_names) and list(layout.key) == own_names
         removed = [] if layout.filter is None else [pa.field(REMOVED, pa.bool_())]
         sequence = [] if layout.sequence is None else [pa.field(SEQUENCE, pa.string())]
         self._metadata_names = layout.metadata.schema.names
@@ -148,6 +151,8 @@ class FrameDecoder:
             "__unrooted": unrooted,
             "__bad_metadata": _at(bad_metadata, count),
         }
+        if self._has_own_key:
+            internal["__keyless"] = pa.array([key is None for key in records.keys], pa.bool_())
         columns = dict(zip(self._layout.columns.names, decoded.columns.flatten(), strict=True))
         columns |= key_columns | metadata
         internal["__bad_time"] = pa.nulls(count, pa.string())
@@ -171,7 +176,7 @@ class FrameDecoder:
 
         If columns make the key, only the own key of a null value counts, since a null value has no columns.
         """
-        if self._layout.key:
+        if self._layout.key or self._layout.keyless:
             needed = self._null_value_keys is not None and self._null_value_keys.needs_own_keys
             if not needed or not null_value.true_count:
                 return pa.nulls(len(keys), pa.string()), pa.repeat(False, len(keys))
@@ -213,6 +218,8 @@ class FrameDecoder:
         timestamp, bad_time = self._timestamp(rows)
         removed = self._removed(rows, records)
         reason = self._reason(rows, key, (timestamp, bad_time), removed)
+        if self._layout.keeps_null_keys:
+            key = pc.if_else(reason.is_null(), key.fill_null(no_key(records.topic, records.partition)), key)
         usable = reason.is_null()
         topic, partition = (
             pa.repeat(pa.scalar(value, type_), rows.num_rows)
@@ -262,11 +269,13 @@ class FrameDecoder:
 
     def _key(self, rows: pa.RecordBatch) -> pa.StringArray:
         """Return the key of the columns, or the record's own, also for a null value."""
-        names = self._layout.key
+        names, with_nulls = self._layout.key, self._layout.keeps_null_keys
         own, null_value = rows.column("__own_key"), rows.column("__null_value")
         if not names:
             return own
-        key = canonical_keys(names, [rows.column(name) for name in names])
+        key = canonical_keys(names, [rows.column(name) for name in names], with_nulls)
+        if self._has_own_key:
+            key = pc.if_else(rows.column("__keyless"), pa.scalar(None, pa.string()), key)
         if self._null_value_keys is None or not null_value.true_count:
             return key
         own = self._null_value_keys.of_rows(own.filter(null_value), rows.filter(null_value))
@@ -311,7 +320,9 @@ class FrameDecoder:
         that it has must be believed all the same, since it advances the time of its partition.
         """
         filled = pc.invert(pc.or_(rows.column(EMPTY), removed))
-        keyless = pc.and_(key.is_null(), filled)
+        keeps_null_keys = self._layout.keeps_null_keys
+        keyless = pc.and_not(pc.and_(key.is_null(), filled), keeps_null_keys)
+        reserved = are_none(key) if keeps_null_keys else pa.repeat(False, rows.num_rows)
         of_columns = bool(self._layout.key)
         timestamp, bad_time = time
         latest = np.iinfo(np.int64).max if self._believed_until_ms is None else self._believed_until_ms
@@ -322,6 +333,7 @@ class FrameDecoder:
             (rows.column("__bad_metadata").is_valid(), rows.column("__bad_metadata")),
             (pc.and_(keyless, pc.and_(rows.column("__tombstone"), of_columns)), Reason.TOMBSTONE_WITHOUT_KEY),
             (keyless, Reason.NULL_KEY_COLUMN if of_columns else Reason.NULL_KEY),
+            (reserved, Reason.RESERVED_KEY),
             (pc.and_(bad_time.is_valid(), filled), bad_time),
             (pc.and_(timestamp.is_null(), filled), Reason.NO_TIMESTAMP),
             (pc.less(timestamp, 0), Reason.NEGATIVE_TIMESTAMP),

@@ -9,6 +9,7 @@ import pyarrow as pa
 from tidegate.formats.csv import column_of
 from tidegate.formats.decoded import Decoder, Reason, WatchedDecoder
 from tidegate.formats.json import JsonDecoder
+from tidegate.formats.json.coercion import CoercingDecoder
 from tidegate.formats.records import RecordLayout
 from tidegate.formats.registry import formats
 from tidegate.kernel.keys import canonical_keys
@@ -21,7 +22,10 @@ class OwnKeyColumns:
         decoder = formats()[layout.key_format].key_decoder
         assert decoder is not None, "the pipeline file was checked"
         self._names = layout.key_columns.names
-        self._decoder = WatchedDecoder(decoder(layout.key_columns, layout.key_schemas))
+        own = decoder(layout.key_columns, layout.key_schemas)
+        if layout.coerces and formats()[layout.key_format].is_json:
+            own = CoercingDecoder(own, {})
+        self._decoder = WatchedDecoder(own)
 
     def decode(self, keys: Sequence[bytes | None]) -> tuple[dict[str, pa.Array], dict[int, str]]:
         """Return the columns, and row -> why its key cannot be used."""
@@ -40,7 +44,7 @@ class NullValueKeys:
     """
 
     def __init__(self, layout: RecordLayout) -> None:
-        self._names = layout.key
+        self._names, self._with_nulls = layout.key, layout.keeps_null_keys
         metadata = layout.metadata.schema.names
         of_value = [name for name in layout.key if name not in metadata]
         self._of_metadata = [name for name in layout.key if name in metadata]
@@ -69,4 +73,4 @@ class NullValueKeys:
             columns |= dict(zip(self._of_value.names, parts, strict=True))
         elif self.needs_own_keys:
             columns[self._of_value.names[0]] = column_of(own_keys, self._of_value.field(0), {})
-        return canonical_keys(self._names, [columns[name] for name in self._names])
+        return canonical_keys(self._names, [columns[name] for name in self._names], self._with_nulls)

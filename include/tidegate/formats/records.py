@@ -118,6 +118,9 @@ class RecordLayout:
         filter: The condition that removes records for which it is not true; None: no record is removed.
         metadata: The columns that are read beside the value.
         nested: Column of the key -> the path of the field that it is.
+        keeps_null_keys: Whether records without a key, or with a null in it, can be used.
+        keyless: Whether no record has a key, whatever its own one is.
+        coerces: Whether values and keys of JSON are converted to the types of their columns.
     """
 
     format: str
@@ -138,6 +141,9 @@ class RecordLayout:
     metadata: RecordMetadata = field(default_factory=RecordMetadata)
     nested: Mapping[str, str] = field(default_factory=dict)
     time: TimeRule | None = None
+    keeps_null_keys: bool = False
+    keyless: bool = False
+    coerces: bool = False
     row_columns: pa.Schema = field(init=False)
     """The columns of a row: `columns`, with the element in place of an exploded list, those that are read
     beside the value (from the record's own key, and `metadata`), and `nested`.

@@ -156,6 +156,11 @@ def _require_payloads(pipeline: Pipeline, stage: Stage, rows: pa.Table) -> None:
     A message without its text would be a deletion. A message in another format names a schema, or an earlier
     value, of the generation that wrote it.
     """
+    if pipeline.may_lack_keys(stage):
+        raise SettingsInvalid(
+            f"The stage {stage.name} sends records without a key, which are no entries that differ",
+            "Promote without --net: the whole new stream goes out.",
+        )
     for rule in (sink.messages for sink in pipeline.sinks_of(stage)):
         if rule is not None and (rule.payload.format != "json" or rule.key is not None):
             formats = {rule.payload.format, *([rule.key.format] if rule.key is not None else [])}

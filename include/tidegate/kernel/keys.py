@@ -14,18 +14,42 @@ import xxhash
 from tidegate.kernel.json_text import json_texts, object_texts
 
 
-def canonical_keys(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.StringArray:
+def canonical_keys(
+    names: Sequence[str], columns: Sequence[pa.Array], with_nulls: bool = False
+) -> pa.StringArray:
     """Return the text of one column, as `cast(… as string)` gives it; for several, a JSON object in their
     order.
 
-    Null if any of the columns is null. `model.keys` lists the types that can be keys; days and times must be
-    in the years 1 to 9999.
+    Null if any of the columns is null; `with_nulls`: only if the single one is, and an object has its nulls.
+    `model.keys` lists the types that can be keys; days and times must be in the years 1 to 9999.
 
     Example: columns `id` 7 and `shop` "a" give `{"id":7,"shop":"a"}`.
     """
     if len(columns) == 1:
         return _texts(columns[0])
-    return object_texts(names, [json_texts(column) for column in columns])
+    texts = [json_texts(column) for column in columns]
+    return object_texts(names, [text.fill_null("null") for text in texts] if with_nulls else texts)
+
+
+NO_KEY = "\N{SYMBOL FOR NULL} "
+"""The beginning of the text that stands for no key in state: a stage that goes without keys has one for each
+topic-partition.
+"""
+
+
+def no_key(topic: str, partition: int) -> str:
+    """Return the text that stands for the key of a partition's records without one."""
+    return f"{NO_KEY}{topic}/{partition}"
+
+
+def are_none(keys: pa.StringArray) -> pa.BooleanArray:
+    """Return which texts stand for no key, of a stage that goes without keys."""
+    return pc.starts_with(keys, NO_KEY)
+
+
+def real_keys(keys: pa.StringArray) -> pa.StringArray:
+    """Return the keys of a stage that goes without keys, with nulls in place of what stands for none."""
+    return pc.if_else(are_none(keys), pa.scalar(None, pa.string()), keys)
 
 
 def _texts(values: pa.Array) -> pa.StringArray:

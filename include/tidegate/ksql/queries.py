@@ -30,7 +30,12 @@ from tidegate.ksql.types import BIGINT, INTEGER, Untranslatable, name_of
 from tidegate.model.names import quote
 
 _ROWTIME, _PARTITION, _OFFSET = "KSQL_ROWTIME", "KSQL_ROWPARTITION", "KSQL_ROWOFFSET"
-_METADATA = {_ROWTIME: "timestamp", _PARTITION: "partition", _OFFSET: "offset"}
+_OWN_KEY = "KSQL_OWN_KEY"
+_METADATA = {_ROWTIME: "timestamp", _PARTITION: "partition", _OFFSET: "offset", _OWN_KEY: "key"}
+_COMPUTED_KEY = (
+    "a record without a value, or for which the expression of PARTITION BY is null, goes on in ksqlDB, and "
+    "not in tidegate"
+)
 _DROPPED = (
     "ksqlDB does not send a window that is older than its retention when the next record comes, and tidegate "
     "sends each window"
@@ -213,13 +218,13 @@ class QueryPlan:
                 for node in grouping
                 for part in (node.expressions if isinstance(node, exp.Tuple) else [node])
             ]
-        if not nodes:
-            raise Untranslatable(f"{self.relation.name} has no key", "Give its records a key: PARTITION BY.")
+        if any(isinstance(node, exp.Null) for node in nodes):
+            if len(nodes) > 1:
+                raise Untranslatable("a part of the key is NULL, which ksqlDB refuses", "Name columns.")
+            return []  # PARTITION BY NULL: records without a key
         return [self._key_item(node) for node in nodes]
 
     def _key_item(self, node: exp.Expr) -> SelectItem:
-        if isinstance(node, exp.Null):
-            raise Untranslatable("PARTITION BY NULL gives records without a key", "Name a column.")
         items = [item for item in self._items if normal(item.node) == normal(node)]
         if len(items) != 1:
             what = "is not selected" if not items else "is selected twice"
@@ -257,8 +262,29 @@ class QueryPlan:
         stages = self._prepared(values, keys)
         last = stages[-1]
         last["select"] = dict(last.pop("columns"))
-        last["emit"] = {"on": "update"}
+        last["emit"] = {"on": "update", "deletions": "none" if self._drops_null_values else "all"}
+        if self._source_key == [_PARTITION]:
+            self.differs.append(_COMPUTED_KEY)
         return self._result(stages, values, keys)
+
+    @property
+    def _drops_null_values(self) -> bool:
+        """Whether ksqlDB sends no record without a value on: no condition is true of one, and it has no
+        items to explode.
+        """
+        return self.query.args.get("where") is not None or self._exploded is not None
+
+    @property
+    def _null_keys(self) -> dict[str, Any]:
+        """Options of the source for records without a key: ksqlDB sends them on, but those of a table."""
+        if self.query.args.get("group") or self._source_key == [_PARTITION]:
+            return {}
+        if self.relation.kind == "STREAM":
+            return {"null_key": "keep"} if self._source_key else {}
+        if len(self.relation.key) == 1:
+            return {}
+        # a part of the key may be null, but not all of it
+        return {"null_key": "keep", "filter": f"{quote(_OWN_KEY)} is not null"}
 
     def _prepared(self, values: Mapping[str, Translated], keys: Sequence[Translated]) -> list[dict[str, Any]]:
         """Return a stage whose `columns` are the values. One before it makes a key that is no column, or
@@ -323,6 +349,8 @@ class QueryPlan:
         if self._exploded is not None:
             source["explode"] = self._exploded
         text = str(stages) + str(self._source_key)
+        source |= self._null_keys
+        text += str(source.get("filter"))
         metadata = {name: what for name, what in _METADATA.items() if name in text}
         if metadata:
             source["metadata"] = metadata

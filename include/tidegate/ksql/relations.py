@@ -18,6 +18,7 @@ _WITHOUT_EFFECT = {"KAFKA_TOPIC", "VALUE_FORMAT", "KEY_FORMAT", "FORMAT", "PARTI
     *("TIMESTAMP", "TIMESTAMP_FORMAT", "WRAP_SINGLE_VALUE", "VALUE_DELIMITER", "RETENTION_MS")
 }
 _SINGLE_KEYS = ("INTEGER", "BIGINT", "STRING")
+_REGISTERED = ("AVRO", "PROTOBUF", "JSON_SR")
 _FORMAT_FIX = (
     "Write the topic in JSON, DELIMITED or KAFKA, or write the pipeline with `format: avro` yourself."
 )
@@ -176,6 +177,8 @@ def _check_formats(relation: Relation) -> None:
     if relation.value_format not in _VALUES:
         name = relation.value_format or "no format"
         raise Untranslatable(f"values in {name} are not translated", _FORMAT_FIX)
+    if not relation.key and relation.key_format in _REGISTERED:
+        raise Untranslatable("its key has the columns of a schema in a registry", _FORMAT_FIX)
     if not relation.key or (relation.key_format == "JSON" and len(relation.key) > 1):
         return
     if relation.key_format != "KAFKA":
@@ -199,6 +202,8 @@ def source_of(
         "format": _VALUES[relation.value_format],
         "columns": _ddl(relation.columns),
     }
+    if relation.value_format == "JSON" and not relation.is_derived:
+        source["coerce"] = True
     if relation.delimiter is not None:
         source["csv"] = {"delimiter": _delimiter(relation.delimiter)}
     aliases = {column.name: list(column.names) for column in relation.columns if column.names}
@@ -236,11 +241,10 @@ def _time(relation: Relation) -> Any:
 def sink_of(relation: Relation) -> dict[str, Any]:
     """Return the `sinks` entry of a pipeline that writes the relation."""
     check_readable(relation)
-    if not relation.key:
-        raise Untranslatable(f"{relation.name} has records without a key", "Give them a key: PARTITION BY.")
-    key_format = "kafka" if relation.key_format == "KAFKA" else "json"
     sink = {"kind": "kafka", "topic": relation.topic, "format": _VALUES[relation.value_format]}
-    return {**sink, "key_format": key_format}
+    if not relation.key:
+        return sink
+    return {**sink, "key_format": "kafka" if relation.key_format == "KAFKA" else "json"}
 
 
 @dataclass(frozen=True)

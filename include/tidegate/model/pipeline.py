@@ -24,7 +24,7 @@ from pydantic import ValidationInfo as Info
 from pydantic_core import PydanticKnownError
 
 from tidegate.kernel.rows import RECORDED
-from tidegate.model import names
+from tidegate.model import names, null_keys
 from tidegate.model.airflow import AirflowSettings
 from tidegate.model.connection import Connection
 from tidegate.model.lookup import Lookup, check_readers
@@ -254,6 +254,12 @@ class Written(Scheduling):
             )
         return stages
 
+    @field_validator("stages")
+    @classmethod
+    def _check_null_keys(cls, stages: tuple[Stage, ...], info: Info) -> tuple[Stage, ...]:
+        null_keys.check_stages(stages, _keyless(stages, info))
+        return stages
+
     @field_validator("quality")
     @classmethod
     def _check_quarantined_rows(cls, written: tuple[AnyCheck, ...], info: Info) -> tuple[AnyCheck, ...]:
@@ -261,6 +267,7 @@ class Written(Scheduling):
         # Pydantic leaves out fields with mistakes; those are reported already.
         stages = info.data.get("stages") or ()
         partial = [stage.name for stage in stages if stage.unchanged is not None]
+        null_keys.check_quality(checks, stages, _keyless(stages, info))
         refusing = [check for check in checks if check.on_failure == "quarantine"]
         if any((check.stage or stages[-1].name) in partial for check in refusing if stages):
             fix = "Use `on_failure: stop`, or compute what is checked in a stage after it."
@@ -276,12 +283,25 @@ class Written(Scheduling):
         if not sinks and not scope_of(info).in_case:
             fix = "Write for example `sinks: [{kind: kafka, topic: availability}]`."
             raise mistake("a pipeline needs at least one sink", fix)
-        late = [late_name(stage.name) for stage in info.data.get("stages") or () if stage.late is not None]
+        stages = info.data.get("stages") or ()
+        null_keys.check_sinks(sinks, stages, _keyless(stages, info))
+        late = [late_name(stage.name) for stage in stages if stage.late is not None]
         unread = [name for name in late if all(sink.stage != name for sink in sinks)]
         if sinks and unread:
             fix = f"Write `{{kind: table, stage: {unread[0]}}}`, or `on_late: drop` at the stage."
             raise mistake(f"no sink reads `{unread[0]}`", fix)
         return sinks
+
+
+def _keyless(stages: tuple[Stage, ...], info: Info) -> list[Stage]:
+    """Return the stages that records without a key reach."""
+    named, single = info.data.get("named_sources") or {}, info.data.get("single_source")
+    sources = named if single is None else {names.SOURCE: single}
+    return [
+        stage
+        for stage in stages
+        if null_keys.keeps_null_keys(stage, [sources[name] for name in stage.sources if name in sources])
+    ]
 
 
 class Pipeline(Written):
@@ -418,6 +438,10 @@ class Pipeline(Written):
         keys = [before.key for before in self.path_to(stage) if before.key is not None]
         # the union of sources has one key, which the grammar has checked
         return keys[-1] if keys else self.sources_of(stage)[0].key or ()
+
+    def may_lack_keys(self, stage: Stage) -> bool:
+        """Return whether emissions of a stage may be without a key."""
+        return null_keys.keeps_null_keys(stage, self.sources_of(stage))
 
     def is_retracted(self, stage: Stage) -> bool:
         """Return whether a stage that reads this one takes back what its emissions replace."""

@@ -40,6 +40,7 @@ class SourceScope:
         nested: Column of its key -> the path of the field that it is.
         drops: Its field that drops records before the stages, such as `sequence`; empty without.
         repeats: What drops its repetitions by position, `offset` or `root`.
+        keeps_null_keys: Whether records without a key reach the stages.
     """
 
     connection: str | None = None
@@ -51,6 +52,7 @@ class SourceScope:
     nested: dict[str, str] = field(default_factory=dict)
     drops: str = ""
     repeats: str | None = None
+    keeps_null_keys: bool = False
 
 
 @dataclass

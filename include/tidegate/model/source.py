@@ -11,6 +11,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     PrivateAttr,
+    StrictBool,
     StrictInt,
     WithJsonSchema,
     model_validator,
@@ -44,7 +45,7 @@ from tidegate.model.mistakes import as_mistake, listed, mistake
 from tidegate.model.nested import NamedByPath, named_columns, type_at, with_type_at
 from tidegate.model.options import read_as
 from tidegate.model.schemas import Registry, check_message, check_registry, read_schema_file, record_name
-from tidegate.model.scope import Model, require_filled, scope_of
+from tidegate.model.scope import Model, scope_of
 from tidegate.model.source_columns import Columns, Headers, Metadata
 from tidegate.model.sources import (
     TopicPattern,
@@ -124,6 +125,9 @@ def _check_deduplicate(rule: str | DeduplicateColumns, info: Info) -> str | Dedu
 
 def _check_sequence(sequence: Sequence | None, info: Info) -> Sequence | None:
     checked = check_sequence(sequence, info)
+    if checked is not None and scope_of(info).source.keeps_null_keys:
+        fix = "Leave `sequence` out, or let records without a key go into quarantine."
+        raise mistake("records without a key are changes of nothing, which `sequence` could order", fix)
     return checked if checked is None else only_alone(checked, "`sequence`", info)
 
 
@@ -136,6 +140,22 @@ def _note_key(key: tuple[str, ...] | None, info: Info) -> tuple[str, ...] | None
         scope.columns = {**scope.columns, **types}
     scope.key = tuple(named)
     return None if key is None else tuple(named)
+
+
+def _check_coerce(coerce: bool, info: Info) -> bool:
+    format_ = info.data.get("format", "json")
+    if coerce and format_ != "json":
+        fix = "Leave it out: only `format: json` has types of its own."
+        raise mistake(f"`coerce` does not go with `format: {format_}`", fix)
+    if coerce and (info.data.get("schema_file") is not None or info.data.get("registry") is not None):
+        raise mistake("records that satisfy a schema are not converted", "Leave `coerce` or the schema out.")
+    return coerce
+
+
+def _check_null_key(treatment: str, info: Info) -> str:
+    """Note whether records without a key reach the stages."""
+    scope_of(info).source.keeps_null_keys = treatment == "keep" or info.data.get("key") == ()
+    return treatment
 
 
 def _read_csv(written: Any, info: Info) -> Any:
@@ -195,6 +215,11 @@ class Source(NamedByPath, Model):
         description="The columns of records, or of Debezium's rows: `name type, …`, in Spark's types. With a "
         "schema file, the default is all of its fields.",
     )
+    coerce: Annotated[StrictBool, AfterValidator(_check_coerce)] = Field(
+        default=False,
+        description="With `json`: whether a value of another type than its column's is converted as ksqlDB "
+        "does. `false`: its record goes into quarantine.",
+    )
     csv: Annotated[CsvOptions | None, BeforeValidator(_read_csv)] = Field(
         default=None, description="The dialect of the rows of `format: csv`."
     )
@@ -236,9 +261,17 @@ class Source(NamedByPath, Model):
     )
     key: Annotated[
         tuple[Annotated[str, AfterValidator(_check_key)], ...] | None,
-        BeforeValidator(require_filled),
         AfterValidator(_note_key),
-    ] = Field(default=None, description="The columns of the key. Null: the record's own key, as text.")
+    ] = Field(
+        default=None,
+        description="The columns of the key. Null: the record's own key, as text. An empty list: no record "
+        "has a key.",
+    )
+    null_key: Annotated[Literal["quarantine", "keep"], AfterValidator(_check_null_key)] = Field(
+        default="quarantine",
+        description="What a record does that has no key, or a null in it: go into quarantine, or pass the "
+        "stages and Kafka sinks without one.",
+    )
     timestamp: Timestamp = Field(
         default="record",
         description="The time of a record: `record`, Kafka's timestamp, a column with epoch ms or a "
@@ -328,6 +361,11 @@ class Source(NamedByPath, Model):
     def registries(self) -> tuple[Registry, ...]:
         """The registries of values and keys."""
         return tuple(registry for registry in (self.registry, self.key_registry) if registry is not None)
+
+    @property
+    def keeps_null_keys(self) -> bool:
+        """Whether records without a key, or with a null in it, reach the stages."""
+        return self.null_key == "keep" or self.key == ()
 
     @property
     def row_columns(self) -> tuple[Column, ...]:

@@ -150,6 +150,8 @@ class SinkModel(Model):
     """The module whose `SINK` publishes to it. It is imported late: only some processes need client
     libraries.
     """
+    takes_null_keys: ClassVar[bool] = False
+    """Whether an emission may be without a key."""
     target_field: ClassVar[str]
     """The field that names the sink's target, which `tidegate init` writes."""
 

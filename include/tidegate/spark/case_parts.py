@@ -18,9 +18,9 @@ from tidegate.errors import TidegateError
 from tidegate.formats import FrameDecoder, Records
 from tidegate.formats.records import PART
 from tidegate.kernel.json_text import json_texts
-from tidegate.kernel.keys import GREATEST_HASH
+from tidegate.kernel.keys import GREATEST_HASH, real_keys
 from tidegate.kernel.repeats import Repeats
-from tidegate.kernel.rows import Position
+from tidegate.kernel.rows import Position, with_column
 from tidegate.kernel.stage import Place
 from tidegate.model.sources import Sources
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, numbered_by_key, with_value
@@ -320,6 +320,7 @@ class Emitted:
     """One emission of a stage.
 
     Args:
+        key: the key's text; None: it has none.
         value: the emitted columns as a JSON object; None: a deletion.
         timestamp: of the emission, epoch ms.
         window: start and end, epoch ms; None without a window.
@@ -328,7 +329,7 @@ class Emitted:
         source: the position of the record that caused it.
     """
 
-    key: str
+    key: str | None
     value: Any
     timestamp: int
     window: tuple[int, int] | None
@@ -372,10 +373,10 @@ class Outcome:
     stages: dict[str, list[Emitted]] = field(default_factory=dict)
 
     def by_key(self, stage: str | None = None) -> dict[str, list[Emitted]]:
-        """Return key -> its emissions in a stage (None: the last one), in order."""
+        """Return key -> its emissions in a stage (None: the last one), in order; `null` for no key."""
         by_key: dict[str, list[Emitted]] = {}
         for emission in self.emissions if stage is None else self.stages.get(stage, ()):
-            by_key.setdefault(emission.key, []).append(emission)
+            by_key.setdefault("null" if emission.key is None else emission.key, []).append(emission)
         return by_key
 
     @property
@@ -389,16 +390,21 @@ class Outcome:
         self.fates += [_fate(pass_name, row) for row in run.traces]
 
 
-def emitted_of(batches: Sequence[pa.Table], values: str = value_column(0)) -> list[Emitted]:
+def emitted_of(
+    batches: Sequence[pa.Table], values: str = value_column(0), may_lack_keys: bool = False
+) -> list[Emitted]:
     """Return the emissions of batches, one after the other, as a kernel task forwards them.
 
     Args:
         batches: The emissions.
         values: The column with their values.
+        may_lack_keys: Whether some keys stand for none.
     """
     if not any(table.num_rows for table in batches):
         return []
     rows = pa.concat_tables(batches)
+    if may_lack_keys:
+        rows = with_column(rows, "key", real_keys(rows["key"].combine_chunks()))
     texts = json_texts(rows[values].combine_chunks()).to_pylist()
     return [
         _emitted(row, text) for row, text in zip(rows.drop_columns([values]).to_pylist(), texts, strict=True)

@@ -287,10 +287,11 @@ class CaseRun(Computation):
         for run in self._runs:
             emitted = self._decided_batches(pass_, task, records, run)
             run.emissions[pass_.name] = emitted
+            may_lack_keys = pass_.stage is not None and self._pipeline.may_lack_keys(pass_.stage)
             if pass_ is self._passes[-1]:
-                run.outcome.emissions = emitted_of(emitted)
+                run.outcome.emissions = emitted_of(emitted, may_lack_keys=may_lack_keys)
             if pass_.name in self._stages:
-                run.outcome.stages[pass_.name] = emitted_of(emitted)
+                run.outcome.stages[pass_.name] = emitted_of(emitted, may_lack_keys=may_lack_keys)
 
     def _emissions_frame(self, inputs: tuple[str, ...]) -> DataFrame:
         """Return the emissions of all inputs of a pass, numbered in the order of the partitions."""

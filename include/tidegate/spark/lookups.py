@@ -155,7 +155,9 @@ class StateVersion:
             return KeyColumns(pa.schema([]))
         # Files of before may have whole numbers of another width, which have the same text.
         texts = {name: "bigint" if type_ in INTEGERS else type_ for name, type_ in types.items()}
-        return KeyColumns(pa.schema([(name, arrow_type(parse_type(text))) for name, text in texts.items()]))
+        schema = pa.schema([(name, arrow_type(parse_type(text))) for name, text in texts.items()])
+        # no text of a number or a time stands for no key, and any other text may be a key
+        return KeyColumns(schema, may_lack_keys=not pa.types.is_string(schema.field(0).type))
 
     def _stored_schema(self) -> pa.Schema:
         stored = stored_schema(self.store, self.files, self.aliases)

@@ -24,6 +24,7 @@ from tidegate.formats.registry import formats
 from tidegate.formats.schemas import Payload, SinkSchema, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kernel.json_text import json_texts
+from tidegate.kernel.keys import real_keys
 from tidegate.kernel.rows import RECORDED
 from tidegate.storage.schema import (
     KEY,
@@ -54,9 +55,14 @@ COUNTED = {
 
 @dataclass(frozen=True)
 class KeyColumns:
-    """The columns of a key, in order, with Arrow's types; empty: the key is the record's own text."""
+    """The columns of a key, in order, with Arrow's types; empty: the key is the record's own text.
+
+    Args:
+        may_lack_keys: whether some texts stand for no key, see `kernel.keys`.
+    """
 
     schema: pa.Schema
+    may_lack_keys: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -73,11 +79,16 @@ class KeyColumns:
 
         Example: for columns `id` and `region`, `{"id":7,"region":"eu"}` gives the struct with 7 and "eu".
         """
+        missing = None
+        if self.may_lack_keys:
+            keys = real_keys(keys)
+            missing = keys.is_null()
         if not self.names:
-            return pa.StructArray.from_arrays([keys], ["key"])
+            return pa.StructArray.from_arrays([keys], ["key"], mask=missing)
         if len(self.names) == 1:
             field = self.schema.field(0)
-            return pa.StructArray.from_arrays([_from_text(keys, field.type)], fields=[field])
+            column = _from_text(keys, field.type)
+            return pa.StructArray.from_arrays([column], fields=[field], mask=missing)
         return self._decoder.decode(keys.cast(pa.binary()).to_pylist()).columns
 
     @cached_property
@@ -297,7 +308,8 @@ def outbox_format(pipeline: Pipeline, stage: Stage, keys: KeyTypes, plan: Plan) 
     from tidegate.model.kernel_stages import message_columns
 
     columns = KeyColumns(
-        to_arrow_schema(StructType([StructField(name, type_) for name, type_ in keys.items()]))
+        to_arrow_schema(StructType([StructField(name, type_) for name, type_ in keys.items()])),
+        pipeline.may_lack_keys(stage),
     )
     windowed, stream = stage.window is not None, str(plan.stream)
     too_large: dict[str, frozenset[str]] = {}

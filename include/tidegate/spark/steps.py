@@ -315,6 +315,9 @@ def record_layout(source: Source) -> RecordLayout:
         source.record_metadata,
         source.nested,
         source.time_rule,
+        source.keeps_null_keys,
+        source.key == (),
+        source.coerce,
     )
 
 

@@ -5,8 +5,8 @@
 not.
 
 Emissions are listed under the key's text: the record's own key; the text of a single key column; or a compact
-JSON object of several key columns in declared order, `{"storeId":"s1","id":17}`. Their values have the
-stage's columns only, because a case has no sink that would add others.
+JSON object of several key columns in declared order, `{"storeId":"s1","id":17}`; or `null`, for no key. Their
+values have the stage's columns only, because a case has no sink that would add others.
 """
 
 from __future__ import annotations

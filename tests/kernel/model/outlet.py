@@ -29,8 +29,10 @@ class Outlet:
         if self.settings.reduce == "collect":
             # Quote: an emission empties it; what was buffered is cleared as if it had gone out
             entry.folded = []
-        if value is None and entry.emitted is None:
-            # Quote: a null goes out only if the last thing emitted for the entry was a non-null value
+        deletions = self.settings.emit.get("deletions", "seen")
+        if value is None and (deletions == "none" or (deletions == "seen" and entry.emitted is None)):
+            # Quote: a null goes out only if the last thing emitted for the entry was a non-null value; with
+            # `deletions: all` always, and with `none` never
             return False
         if value is not None and not self.passes(value, entry.window):
             # Quote: `where:` on a stage filters its emissions

@@ -183,6 +183,8 @@ def _numbers(stage: Mapping[str, Any]) -> list[str]:
 
 @st.composite
 def _options(draw: Draw, stage: dict[str, Any], on: str, conditions: dict[str, Condition]) -> dict[str, Any]:
+    if on == "update":
+        return {"deletions": draw(st.sampled_from(["seen", "seen", "all", "none"]))}
     if on == "change":
         return draw(_change(stage, conditions))
     if on == "interval":

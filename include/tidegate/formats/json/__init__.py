@@ -2,10 +2,10 @@
 columns.
 
 A missing field is null, a field that is not declared is ignored, and if a name occurs twice the last value
-counts. Nothing is converted: a number is not a text, a text is not a number, and an integer has no point. Two
-exceptions: a decimal can be a text, since many programs lose digits of JSON's numbers, and `"NaN"` and
-infinity are texts, as sinks write them. A value that is nested deeper than MOST_NESTED is unusable, whatever
-the size of the process's stack.
+counts. Nothing is converted, unless the source coerces (see `coercion`): a number is not a text, a text is
+not a number, and an integer has no point. Two exceptions: a decimal can be a text, since many programs lose
+digits of JSON's numbers, and `"NaN"` and infinity are texts, as sinks write them. A value that is nested
+deeper than MOST_NESTED is unusable, whatever the size of the process's stack.
 """
 
 from __future__ import annotations
@@ -243,6 +243,10 @@ def _json_type(type_: pa.DataType) -> Any:
 
 
 def _decoder(layout: RecordLayout) -> Decoder:
+    if layout.coerces:
+        from tidegate.formats.json.coercion import CoercingDecoder  # late: it builds on this module
+
+        return CoercingDecoder(JsonDecoder(layout.columns, layout.aliases), layout.aliases)
     if not layout.schemas:
         return JsonDecoder(layout.columns, layout.aliases)
     from tidegate.formats.json.checks import json_decoder  # late: `jsonschema` is an extra

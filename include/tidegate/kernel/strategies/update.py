@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,15 +23,23 @@ from tidegate.kernel.strategy import CLOCK, Clock, Emit, Sameness
 
 @dataclass(frozen=True)
 class Update(Emit):
-    """Emit with every accepted record; a deletion only if consumers have seen the key."""
+    """Emit with every accepted record; a deletion by default only if consumers have seen the key."""
 
     clock: Clock = option(CLOCK, "clock: stream", default="stream")
+    deletions: Literal["seen", "all", "none"] = option(
+        "Which records without a value go out as deletions: those of keys that consumers have seen, `all`, "
+        "or `none`.",
+        "deletions: all",
+        default="seen",
+    )
     on: ClassVar[str] = "update"
     when: ClassVar[str] = "With every record."
     reasons: ClassVar[Mapping[str, str]] = FIRST_SEEN
 
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
-        """Return `new`, `changed` or `deleted`; None for deletions that consumers need not know."""
+        """Return `new`, `changed` or `deleted`; None for deletions that do not go out."""
+        if now is None and self.deletions != "seen":
+            return "deleted" if self.deletions == "all" else None
         return first_seen(entry, now)
 
     def emits_whole_values(self, emitted: tuple[str, ...]) -> bool:
@@ -45,8 +53,10 @@ class Update(Emit):
     def emits_latest(
         self, now: pa.StructArray, has_last: pa.BooleanArray, start: pa.BooleanArray
     ) -> pa.BooleanArray:
-        """Return True for each value, and for the deletion of one."""
-        return pc.or_(now.is_valid(), has_last)
+        """Return True for each value, and for deletions as `deletions` says."""
+        if self.deletions == "seen":
+            return pc.or_(now.is_valid(), has_last)
+        return pc.or_(now.is_valid(), pa.scalar(self.deletions == "all"))
 
     def decides_plain(self, stage: Stage, value: pa.StructType) -> bool:
         """Return whether each record emits the aggregates of its key including the record."""

@@ -20,6 +20,7 @@ from tidegate.formats.registry import formats
 from tidegate.formats.schemas import Payload, RecordSchema, SinkSchema, Unwritable
 from tidegate.kafka.messages import HEADER
 from tidegate.kafka.registry import SchemaRegistry
+from tidegate.kernel.keys import real_keys
 from tidegate.kernel.rows import with_column
 from tidegate.model.cloudevents import CloudEvents
 from tidegate.model.kernel_stages import message_columns
@@ -40,11 +41,19 @@ from tidegate.storage.schema import (
 )
 
 
-def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[pa.RecordBatch]:
+def topic_messages(
+    sink: KafkaSink, outbox: Outbox, skip: int = 0, *, may_lack_keys: bool = False
+) -> Iterator[pa.RecordBatch]:
     """Yield the messages of the emissions from the `skip`-th message on, always in the same order.
 
     The columns are those of `kafka.messages`. If deletions are sent in an envelope, a tombstone follows each
     of them, as with Debezium: a compacted topic removes the key only by a tombstone.
+
+    Args:
+        sink: The sink.
+        outbox: The emissions.
+        skip: The number of messages that are left out.
+        may_lack_keys: Whether some keys stand for none.
 
     Raises LakeDamaged, LakeUnavailable.
     """
@@ -53,6 +62,8 @@ def topic_messages(sink: KafkaSink, outbox: Outbox, skip: int = 0) -> Iterator[p
     columns += [REASON] if sink.headers is True else []
     columns += [VALUE, KEY_COLUMNS] if sink.header_columns else [VALUE] if sink.payload.enveloped else []
     of_batch = partial(_messages, sink, f"{outbox.plan.stream}/{outbox.plan.seq}")
+    if key == KEY and may_lack_keys:
+        of_batch = partial(_without_no_keys, of_batch)
     if sink.cloudevents is not None:
         columns += [name for name in EVENT_COLUMNS if name not in columns]
         of_batch = partial(_as_events, sink.cloudevents, outbox, of_batch)
@@ -94,6 +105,14 @@ def _messages(sink: KafkaSink, batch: str, emissions: pa.RecordBatch) -> pa.Reco
         for name, column in sink.header_columns.items():
             columns[f"{HEADER}{name}"] = header_contents(parts[column])
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _without_no_keys(
+    of_batch: Callable[[pa.RecordBatch], pa.RecordBatch], emissions: pa.RecordBatch
+) -> pa.RecordBatch:
+    """Return emissions as messages, without the texts that stand for no key."""
+    keys = real_keys(emissions.column(KEY))
+    return with_column(of_batch(emissions), "key", keys.view(pa.binary()))
 
 
 def _as_events(

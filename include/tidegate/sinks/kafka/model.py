@@ -255,6 +255,7 @@ class KafkaSink(SinkModel):
         "timestamp": "timestamp: clock",
     }
     publisher = "tidegate.sinks.kafka.sink"
+    takes_null_keys = True
     target_field = "topic"
 
     kind: Literal["kafka"] = Field(description="A topic.")

@@ -291,6 +291,31 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         with SchemaRegistry(self.context.settings.registry(declared.registry.connection)) as registry:
             return planned_sink(self.pipeline, declared, before, registry, may_register)
 
+    def check_target(self) -> None:
+        """Check that the topic is the one that was first published to, and takes emissions without a key if
+        there may be some.
+
+        Raises SinkRefused if the topic is compacted, and what the check of any topic raises.
+        """
+        super().check_target()
+        if self._may_lack_keys:
+            self._require_deletes()
+
+    def _require_deletes(self) -> None:
+        """Raise SinkRefused if the topic is compacted: it takes no record without a key."""
+        topic = self.declared.topic
+        with self.log() as log:
+            if log.requires_keys(topic):
+                raise SinkRefused(
+                    f"The topic {topic} is compacted, and takes no record without a key",
+                    "Let such records go into quarantine (`null_key: quarantine`), or: "
+                    f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy=delete",
+                )
+
+    @property
+    def _may_lack_keys(self) -> bool:
+        return self.pipeline.may_lack_keys(self.stage)
+
     def timestamp_bounds(self) -> Mapping[str, TimestampBounds]:
         """Return the topic's bounds, only if the sink puts refused emissions into quarantine."""
         if self.declared.messages.refused_timestamp != "quarantine":
@@ -335,6 +360,8 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         with self.log() as log:
             # Inside of the block, so that all questions share one connection.
             super().check_outbox(outbox)
+            if self._may_lack_keys:
+                self._require_deletes()
             topic = self.declared.topic
             limits, largest = log.timestamp_limits(topic), log.largest_bytes(topic)
         # Timestamps first: they need the files' statistics only, sizes may need all messages.
@@ -343,7 +370,7 @@ class OpenTopic(PublishedTopic[KafkaSink]):
 
     def messages(self, outbox: Outbox) -> Messages:
         """Return a function that yields the emissions in the sink's format."""
-        return partial(topic_messages, self.declared, outbox)
+        return partial(topic_messages, self.declared, outbox, may_lack_keys=self._may_lack_keys)
 
 
 SINK = OpenTopic
