@@ -9,6 +9,7 @@ columns of headers that a pipeline names begin with `HEADER`, since they can hav
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,12 +79,12 @@ def _named_headers(batch: pa.RecordBatch) -> Iterable[list[tuple[str, bytes | No
     names = [name for name in names if batch.column(name).null_count < batch.num_rows]
     if not names:
         return [[] for _ in range(batch.num_rows)]
-    shown = [name.removeprefix(HEADER) for name in names]
-    contents = zip(*(objects_of(batch.column(name)) for name in names), strict=True)
-    return (
-        [(name, content) for name, content in zip(shown, row, strict=True) if content is not None]
-        for row in contents
-    )
+    # made of functions in C: a comprehension per message took six times as long
+    pairs = (zip(repeat(name.removeprefix(HEADER)), objects_of(batch.column(name))) for name in names)
+    headers = zip(*pairs, strict=True)
+    if not any(batch.column(name).null_count for name in names):
+        return map(list, headers)
+    return ([header for header in row if header[1] is not None] for row in headers)
 
 
 def sizes_of(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _TASKS_PER_CORE = 4
 """So that a slow task does not leave the other cores without work for long."""
+_BLOCKS_PER_SEARCH = 16
+"""The blocks after which garbage is searched for. After each of them, it took an eighth of reading."""
 SAMPLED_PER_BLOCK = 100
 """The records that are sampled of a block of some thousands, which takes 0.1 ms."""
 MOST_FIELDS = 20
@@ -117,14 +119,16 @@ class SliceReader:
         self, decoder: FrameDecoder, tally: _Tally
     ) -> Iterator[tuple[pa.RecordBatch, pa.Int64Array | None]]:
         """Yield decoded rows, and the stream time before each of them."""
-        # a block's records are many thousand objects: the search took an eighth of the time of reading
+        # a block's records are many thousand objects, which Python would search through again and again
         with not_collected():
-            for block in self.slice.blocks():
+            for number, block in enumerate(self.slice.blocks(), start=1):
                 tally.add_records(block)
                 for rows in decoder.decode(block):
                     tally.add_rows(rows, self.decoding.unkeyed_columns)
                     yield self._present(rows, tally)
-                gc.collect(0)  # what is left of a block is little
+                # what is left of a block is little, but the search also goes through the block itself
+                if number % _BLOCKS_PER_SEARCH == 0:
+                    gc.collect(0)
 
     def _present(self, rows: pa.RecordBatch, tally: _Tally) -> tuple[pa.RecordBatch, pa.Int64Array | None]:
         """Return the rows that the source's filter does not remove, and the stream time before each."""

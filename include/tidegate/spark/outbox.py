@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -25,7 +26,8 @@ from tidegate.formats.schemas import Payload, SinkSchema, Unwritable
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.keys import real_keys
-from tidegate.kernel.rows import RECORDED
+from tidegate.kernel.ordering import starts
+from tidegate.kernel.rows import RECORDED, mask
 from tidegate.storage.schema import (
     KEY,
     KEY_COLUMNS,
@@ -89,6 +91,14 @@ class KeyColumns:
             field = self.schema.field(0)
             column = _from_text(keys, field.type)
             return pa.StructArray.from_arrays([column], fields=[field], mask=missing)
+        # The emissions of a key come together: where they are many, as under `update`, each text is decoded
+        # once. A missing key equals no other one.
+        first = pc.fill_null(starts(keys), True)
+        if 2 * first.true_count > len(keys):
+            return self._decoded(keys)
+        return self._decoded(keys.filter(first)).take(pa.array(np.cumsum(mask(first)) - 1))
+
+    def _decoded(self, keys: pa.StringArray) -> pa.StructArray:
         return self._decoder.decode(keys.cast(pa.binary()).to_pylist()).columns
 
     @cached_property
