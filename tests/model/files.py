@@ -171,6 +171,7 @@ def everything() -> dict[str, Any]:
             "metadata": ["topic", "offset"],
             "headers": {"trace": {"name": "x-trace", "type": "string"}},
         },
+        outboxes={"keep": "90d"},
         lookup=[
             {"table": "stores/current", "on": ["key", "name"], "columns": ["region"], "on_change": "nothing"}
         ],
