@@ -8,16 +8,17 @@ the other, as the promotions say, each record once and in order.
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
-from tests.simulator import grammar
+from tests.simulator import grammar, tree
 from tests.simulator.airflow import _bearable, no_session
 from tests.simulator.app import Places
 from tests.simulator.broker import Record
 from tests.simulator.checks import as_record, check_topic, require
-from tests.simulator.emissions import INPUT, Emission, difference
+from tests.simulator.emissions import INPUT, MORE, Emission, difference
 from tests.simulator.receivers import SINK_NAME, check_received, with_endpoint
 from tests.simulator.simulate import HORIZON_SECONDS, PIPELINES, Result, run_scenario
 from tests.simulator.world import Crashed, Process, Violation, World
@@ -41,14 +42,22 @@ class Generations:
 
     has_endpoints: ClassVar[bool] = True
     """Whether some of the pipelines have an HTTP sink."""
+    share_of_trees: ClassVar[float] = 0.2
 
     def __init__(self, world: World) -> None:
         self.world, self.dice = world, world.dice
         self.places = Places(world)
         text = self.dice.choice(PIPELINES)
+        # dice of its own: it changes nothing in the other worlds
+        self._growing = random.Random(f"tree {world.seed}")
+        self._is_tree = self._growing.random() < self.share_of_trees
+        if self._is_tree:
+            text = tree.PIPELINE.format(limit=self._growing.choice(("", ", max_records: 6")))
+            world.counts["trees of stages over two sources"] += 1
         if self.has_endpoints:
             text = with_endpoint(text, world.seed)
-        later = text.replace("format: string", "format: string\n  start: latest")
+        start = ", start: latest" if self._is_tree else "\n  start: latest"
+        later = text.replace("format: string", f"format: string{start}")
         second = (later if self.dice.random() < 0.3 else text).replace("generation: 1", "generation: 2")
         self.pipelines = {
             number: grammar.parsed(text, f"{number}.yaml") for number, text in ((1, text), (2, second))
@@ -57,7 +66,7 @@ class Generations:
             self.places.files = {str(number): pipeline for number, pipeline in self.pipelines.items()}
         self.places.broker.watch = self._published
         self.places.receiver.watch = self._received
-        for topic in (INPUT, "output", "others"):
+        for topic in (INPUT, *([MORE] if self._is_tree else []), "output", "others"):
             self.places.broker.create(topic, 2)
         self.places.broker.create(PROGRESS_TOPIC, self.dice.randint(1, 2))
         self._runs = 0
@@ -88,7 +97,8 @@ class Generations:
             )
             for index in range(self.dice.randint(1, 3))
         ]
-        self.places.broker.log((INPUT, partition)).append(records)
+        topic = MORE if self._is_tree and self._growing.random() < 0.4 else INPUT
+        self.places.broker.log((topic, partition)).append(records)
 
     # who does what
 
@@ -107,6 +117,8 @@ class Generations:
 
     def _promotion(self, run_id: str) -> Callable[[], Any]:
         is_net, may_go_back = self.dice.random() < 0.4, self.dice.random() < 0.5
+        # A tree sends events, too, whose net differences no value of a key shows.
+        is_net = is_net and not self._is_tree
         catches_up = self.dice.random() < 0.8
 
         def promote_or_roll_back() -> Any:

@@ -290,6 +290,8 @@ class TableRuns(Scenario):
 class TableGenerations(Generations):
     """The generations and promotions of `generations`, and tables."""
 
+    share_of_trees = 0.0
+
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._begin_tables()

@@ -23,10 +23,11 @@ FEW_SEEDS, MANY_SEEDS, SEEDS_TO_CATCH_A_BUG = range(15), range(15, 115), range(3
 PER_THOUSAND = {
     "deleted by net differences": 30,
     "net promotions": 100,
-    "promotion: Fenced": 5,
     "promotion: Crashed": 30,
+    "promotion: Fenced": 5,
     "publication fenced": 10,
     "spans: 3": 50,
+    "trees of stages over two sources": 100,
     "tried again beside a zombie": 100,
     "went back": 100,
 }

@@ -25,6 +25,7 @@ PER_THOUSAND = {
     "generations dropped": 100,
     "halted": 150,
     "ledgers restored": 200,
+    "trees of stages over two sources": 100,
     "went on after a restore": 80,
 }
 """How many seeds of a thousand must have had it."""

@@ -25,6 +25,7 @@ PER_THOUSAND = {
     "net promotions": 100,
     "recomputed": 200,
     "restated": 180,
+    "trees of stages over two sources": 100,
     "went back": 100,
 }
 """How many seeds of a thousand must have had it."""
