@@ -71,10 +71,10 @@ def erasure_batch(
     assert before is not None
     assert last is not None, "the ledger has the attempt of the head"
     plan = replace(still_plan(head, before, run_id), erasure=number)
-    pipeline, name = planned_pipeline(plan), attempt_name(plan.seq, lease.lease.epoch)
-    outboxes = dict(_outboxes(app, lease, plan, pipeline, keys))
+    name, erased = attempt_name(plan.seq, lease.lease.epoch), _erased_rows(app, lease, keys)
+    outboxes = dict(_outboxes(app, lease, plan, keys, erased))
     files = [_written(app.lake(plan.stream), stage, name, rows) for stage, rows in outboxes.items()]
-    counts = _counts(app, lease, last, keys, outboxes)
+    counts = _counts(last, erased, outboxes)
     return plan, emitting_attempt(app, plan, last, name, files, counts)
 
 
@@ -84,12 +84,15 @@ def _written(lake: Lake, stage: str, name: str, rows: pa.Table) -> DataFile:
 
 
 def _outboxes(
-    app: App, lease: LeasedLedger, plan: Plan, pipeline: Pipeline, keys: ErasedKeys
+    app: App, lease: LeasedLedger, plan: Plan, keys: ErasedKeys, erased: Mapping[str, Sequence[pa.Table]]
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield the outbox of each stage whose sinks ever got one of the keys; none of a generation that sends
     nothing.
+
+    Args:
+        erased: the state's rows of the keys: emissions that have expired may have told consumers of them.
     """
-    charge = lease.charge(plan.stream.pipeline)
+    charge, pipeline = lease.charge(plan.stream.pipeline), planned_pipeline(plan)
     if charge.withholds(plan.stream.generation):
         return
     have_expired = any(StoredOutboxes(app, sender).expired for sender in _senders(app, plan.stream))
@@ -103,7 +106,8 @@ def _outboxes(
         # A message's key in another format is in its emission alone, so an entry of the state is no help.
         if have_expired and stage in pipeline.stages and not key_payloads:
             schema = schema or kept_schema(app, plan.stream, stage.name)
-            entries = [*_entries(app, lease, stage, keys), *_named(pipeline, stage, keys)] if schema else []
+            stored = (rows.select([KEY, *WINDOW]) for rows in erased.get(stage.name, ()))
+            entries = [*stored, *_named(pipeline, stage, keys)] if schema else []
             emissions = [_as_emissions(rows, schema) for rows in entries] + emissions
         if emissions:
             now_ms = round(app.ledger.now() * 1000)
@@ -132,15 +136,6 @@ def _senders(app: App, stream: Stream) -> list[Stream]:
         other for other in app.ledger.streams() if other.pipeline == stream.pipeline and other != stream
     ]
     return [*siblings, stream]
-
-
-def _entries(app: App, lease: LeasedLedger, stage: Stage, keys: ErasedKeys) -> Iterator[pa.Table]:
-    """Yield key and window of the entries that the state has of the keys: emissions that have expired may
-    have told consumers of them.
-    """
-    for name, rows in _erased_rows(app, lease, keys):
-        if name == stage.name:
-            yield rows.select([KEY, *WINDOW])
 
 
 def _named(pipeline: Pipeline, stage: Stage, keys: ErasedKeys) -> Iterator[pa.Table]:
@@ -207,14 +202,14 @@ def _conformed(rows: pa.Table, schema: pa.Schema, carried: Sequence[str]) -> pa.
 
 
 def _counts(
-    app: App, lease: LeasedLedger, last: Attempt, keys: ErasedKeys, outboxes: Mapping[str, pa.Table]
+    last: Attempt, erased: Mapping[str, Sequence[pa.Table]], outboxes: Mapping[str, pa.Table]
 ) -> dict[str, dict[str, float]]:
     """Return the previous batch's running counts without the erased state, and what the batch emits."""
     counts = running_counts(last)
-    erased: dict[str, Counter[str]] = {}
-    for stage, rows in _erased_rows(app, lease, keys):
-        _count(erased.setdefault(stage, Counter()), rows)
-    for stage, removed in erased.items():
+    for stage, tables in erased.items():
+        removed = Counter[str]()
+        for rows in tables:
+            _count(removed, rows)
         totals = counts.setdefault(stage, {})
         counts[stage] = {name: value - removed[name] for name, value in totals.items()}
     for stage, rows in outboxes.items():
@@ -223,8 +218,9 @@ def _counts(
     return counts
 
 
-def _erased_rows(app: App, lease: LeasedLedger, keys: ErasedKeys) -> Iterator[tuple[str, pa.Table]]:
-    """Yield stage and live state rows of the keys."""
+def _erased_rows(app: App, lease: LeasedLedger, keys: ErasedKeys) -> dict[str, list[pa.Table]]:
+    """Return stage -> the live state rows of the keys, for the stages that have some."""
+    erased: dict[str, list[pa.Table]] = {}
     stream, head = lease.stream, lease.head(lease.stream).seq
     store, logics = app.lake(stream).store, state_stages(planned_pipelines(app.ledger, stream))
     with needed_by(state_named(stream, head)):
@@ -235,8 +231,10 @@ def _erased_rows(app: App, lease: LeasedLedger, keys: ErasedKeys) -> Iterator[tu
             schema, by_place = stored_schema(store, files), FoldRule.for_stages(logics[stage]).by_place
             with StateReader(store, files, schema, by_place=by_place) as state:
                 for rows in state.scan():
-                    erased = rows.filter(keys.mask(columns, rows[KEY]))
-                    yield stage, erased.filter(erased[LIVE])
+                    of_keys = rows.filter(keys.mask(columns, rows[KEY]))
+                    if (live := of_keys.filter(of_keys[LIVE])).num_rows:
+                        erased.setdefault(stage, []).append(live)
+    return erased
 
 
 def _count(removed: Counter[str], rows: pa.Table) -> None:

@@ -8,14 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from tidegate.app.outboxes import StoredOutboxes
-from tidegate.app.root import (
-    App,
-    StateFiles,
-    batch_named,
-    needed_by,
-    state_after,
-    state_named,
-)
+from tidegate.app.root import App, StateFiles, batch_named, needed_by, state_after, state_named
 from tidegate.batch.suites import checked_suite, stage_facts, suite_parameters
 from tidegate.errors import SettingsInvalid
 from tidegate.ledger import Stream
@@ -83,6 +76,7 @@ class Checker:
         self._app = app
         self._stream = stream
         self._evaluate = evaluate
+        self._outboxes = StoredOutboxes(app, stream)
         require_trusted_modules(module for check in checks for module in check.modules)
         # Read once: all batches are evaluated by the same suite, even if its file changes meanwhile.
         self._suites = [(check, _suite(app, check, only)) for check in checks]
@@ -124,7 +118,7 @@ class Checker:
         if check.rows == "state":
             files = manifest.files_of("state", stage.name)
         else:
-            files = StoredOutboxes(self._app, self._stream).files(manifest, stage.name)
+            files = self._outboxes.files(manifest, stage.name)
         rows = audited_rows(pipeline, check, self._store, files)
         parameters, facts = self._parameters_and_facts(seq, pipeline, stage, suite)
         audit = Audit(check.suite, suite, rows, parameters, check.modules, facts=facts)

@@ -84,7 +84,8 @@ def learn_suite(
     """
     seqs = committed_seqs(app, stream, max(1, app.ledger.head(stream).seq - batches + 1))
     pipeline, chosen = _stage(app, stream, seqs[-1], stage)
-    samples = [_sample(app, stream, seq, chosen.name, rows // len(seqs)) for seq in seqs]
+    outboxes = StoredOutboxes(app, stream)
+    samples = [_sample(outboxes, seq, chosen.name, rows // len(seqs)) for seq in seqs]
     looked_at = _alike([sample.rows.in_memory for sample in samples if sample.rows is not None])
     proposals = [
         *propose_for_stage(
@@ -167,7 +168,8 @@ def _drops_late(pipeline: Pipeline) -> bool:
     return by_columns or forgets or any(stage.window is not None for stage in pipeline.source_stages)
 
 
-def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sample:
+def _sample(outboxes: StoredOutboxes, seq: int, stage: str, rows: int) -> _Sample:
+    app, stream = outboxes.app, outboxes.stream
     plan, attempt = app.ledger.plan(stream, seq), app.ledger.attempt(stream, seq)
     assert plan is not None, "`committed_seqs` gives batches that have one"
     assert attempt is not None, "it is committed"
@@ -177,7 +179,7 @@ def _sample(app: App, stream: Stream, seq: int, stage: str, rows: int) -> _Sampl
         return _Sample(plan, attempt, counts, None)
     store = app.lake(stream).store
     with needed_by(batch_named(stream, seq)):
-        files = StoredOutboxes(app, stream).files(app.manifest(stream, attempt.manifest), stage)
+        files = outboxes.files(app.manifest(stream, attempt.manifest), stage)
         audited = audited_rows(pipeline, whole_stage("", stage), store, files)
         return _Sample(plan, attempt, counts, TableRows.from_stored(audited, _parts(store, files, rows)))
 

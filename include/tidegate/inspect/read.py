@@ -11,14 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from tidegate.app.outboxes import StoredOutboxes
-from tidegate.app.root import (
-    App,
-    aliases_of,
-    batch_named,
-    needed_by,
-    state_after,
-    state_named,
-)
+from tidegate.app.root import App, aliases_of, batch_named, needed_by, state_after, state_named
 from tidegate.errors import KeyErased, SettingsInvalid
 from tidegate.ledger import Erasure, Plan, Stream
 from tidegate.ledger.planned import planned_pipeline

@@ -270,7 +270,7 @@ def _last_resolved(app: App, stream: Stream, head: int) -> int:
     if that batch is dropped, the records are open again.
     """
     replayed = (made.first_batch for made in app.ledger.resolutions(stream) if (made.seq or 0) > head)
-    return min(app.ledger.newest_publication(stream), *replayed, head) - 1
+    return min([app.ledger.newest_publication(stream), *replayed]) - 1
 
 
 def _last_unneeded(app: App, stream: Stream, until: float) -> int:

@@ -57,8 +57,8 @@ def ksql(file: Path, folder: Path | None, dry_run: bool, as_json: bool) -> None:
 
 
 _OF_RECORDS = (
-    "No statement says in which case records write the names of fields, or which time zone the server of "
-    "ksqlDB has: see docs/import-ksql.md."
+    "No statement says whether records write the names of fields in upper or lower case, or which time zone "
+    "the server of ksqlDB has: see docs/import-ksql.md."
 )
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.errors import SinkRefused
 from tidegate.formats import EMISSION
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kafka.messages import BROUGHT, sizes_of
@@ -59,14 +58,9 @@ class OpenDeadLetters(PublishedTopic[DeadLetterTopic]):
         Raises SinkRefused if the topic is compacted.
         """
         super().check_target()
-        topic = self.declared.topic
-        with self.log() as log:
-            if not log.requires_keys(topic):
-                return
-        raise SinkRefused(
-            f"The topic {topic} of dead letters is compacted: it takes no record without a key, and forgets "
-            "all but the newest of a key",
-            f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy=delete",
+        self.refuse_compaction(
+            f"The topic {self.declared.topic} of dead letters is compacted: it takes no record without a key"
+            ", and forgets all but the newest of a key"
         )
 
     def timestamp_bounds(self) -> Mapping[str, TimestampBounds]:

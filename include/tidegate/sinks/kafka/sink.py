@@ -71,6 +71,19 @@ class PublishedTopic(OpenSink[DeclaredTopic]):
         """Check that the cluster is set. Raises SettingsInvalid."""
         self.context.settings.kafka(self.declared.connection)
 
+    def refuse_compaction(self, why: str, instead: str = "") -> None:
+        """Raise SinkRefused if the topic is compacted: it then takes no record without a key.
+
+        Args:
+            why: why that is refused, as a sentence.
+            instead: what the error offers beside another setting of the topic.
+        """
+        topic = self.declared.topic
+        with self.log() as log:
+            if log.requires_keys(topic):
+                alter = f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy=delete"
+                raise SinkRefused(why, f"{instead}{alter}")
+
     def check_source(self, topic_ids: Mapping[str, str]) -> None:
         """Check that the topic is not one of the source, by its id.
 
@@ -298,19 +311,15 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         Raises SinkRefused if the topic is compacted, and what the check of any topic raises.
         """
         super().check_target()
-        if self._may_lack_keys:
-            self._require_deletes()
+        self._check_keyless()
 
-    def _require_deletes(self) -> None:
-        """Raise SinkRefused if the topic is compacted: it takes no record without a key."""
-        topic = self.declared.topic
-        with self.log() as log:
-            if log.requires_keys(topic):
-                raise SinkRefused(
-                    f"The topic {topic} is compacted, and takes no record without a key",
-                    "Let such records go into quarantine (`null_key: quarantine`), or: "
-                    f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy=delete",
-                )
+    def _check_keyless(self) -> None:
+        """Raise SinkRefused if emissions may be without a key, and the topic is compacted."""
+        if self._may_lack_keys:
+            self.refuse_compaction(
+                f"The topic {self.declared.topic} is compacted, and takes no record without a key",
+                "Let such records go into quarantine (`null_key: quarantine`), or: ",
+            )
 
     @property
     def _may_lack_keys(self) -> bool:
@@ -360,8 +369,7 @@ class OpenTopic(PublishedTopic[KafkaSink]):
         with self.log() as log:
             # Inside of the block, so that all questions share one connection.
             super().check_outbox(outbox)
-            if self._may_lack_keys:
-                self._require_deletes()
+            self._check_keyless()
             topic = self.declared.topic
             limits, largest = log.timestamp_limits(topic), log.largest_bytes(topic)
         # Timestamps first: they need the files' statistics only, sizes may need all messages.
