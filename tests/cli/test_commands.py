@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,15 @@ def tidegate(world_or_home: World | Path, *arguments: str, **more: str) -> subpr
             "TIDEGATE_HOME": str(world_or_home),
             "TIDEGATE_PIPELINES": str(world_or_home / "pipelines"),
         }
+    return run([str(TIDEGATE), *arguments], settings, **more)
+
+
+def run(command: Sequence[str], settings: Mapping[str, str], **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with these settings of tidegate, and with no other."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
     return subprocess.run(
-        [str(TIDEGATE), *arguments],
-        env=environment | settings | more,
+        command,
+        env={**environment, **settings, **more},
         capture_output=True,
         text=True,
         timeout=300,
@@ -118,7 +124,11 @@ def test_missing_kafka_settings_are_named(world: World) -> None:
 
 @pytest.mark.broker
 def test_unreachable_broker_is_one_transient_line(world: World) -> None:
-    result = tidegate(world, "plan", "availability", TIDEGATE_KAFKA="127.0.0.1:1")
+    impatient = (
+        "from tidegate import cli; from tidegate.kafka import log; log._API_TIMEOUT_MS = 2_000; cli.main()"
+    )
+    command = [sys.executable, "-c", impatient, "plan", "availability"]
+    result = run(command, world.environment, TIDEGATE_KAFKA="127.0.0.1:1")
     assert result.returncode == 1
     assert len(result.stderr.strip().splitlines()) == 1
     assert "127.0.0.1:1 does not answer" in result.stderr

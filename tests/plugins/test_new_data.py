@@ -188,6 +188,7 @@ def test_silent_broker_and_ledger_are_asked_again(
     topic = f"{world.stream.pipeline}-late"
     world.create(topic, partitions=1)
     world.send({"topic": topic, "value": b"x"})
+    monkeypatch.setattr("tidegate.kafka.log._API_TIMEOUT_MS", 2_000)
     monkeypatch.setenv("TIDEGATE_KAFKA", "127.0.0.1:1")
     monkeypatch.setenv("TIDEGATE_LEDGER", "sqlite:////no/such/folder/ledger.db")
 

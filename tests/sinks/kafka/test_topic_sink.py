@@ -144,6 +144,7 @@ def test_broker_lost_in_publish_is_transient(
         broker.kill()
         with monkeypatch.context() as patched:
             patched.setattr(producer, "_INIT_SECONDS", 3.0)
+            patched.setattr("tidegate.kafka.log._API_TIMEOUT_MS", 3_000)
             with pytest.raises(BrokerUnavailable, match="nothing is lost"):
                 sending.batches.publish(2)
         broker.start()
