@@ -22,6 +22,8 @@ from tidegate_dev.processes import Supervised, claim_port, free_port
 
 _USERNAME = "admin"
 _START_TIMEOUT_S = 180.0
+# Airflow needs seconds of the processor to start, and a report of its health takes some of them.
+_POLL_S = 0.5
 _GRACE_S = 5.0
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
@@ -137,7 +139,7 @@ class AirflowStack(AirflowClient):
         if self._process is None:
             raise SetupFailed("Airflow was not started", "Call start() first.")
         try:
-            self._process.wait_ready(self._is_healthy, timeout_s)
+            self._process.wait_ready(self._is_healthy, timeout_s, _POLL_S)
             self.password = self._read_password()
             self._require_own()
         except BaseException:

@@ -86,8 +86,8 @@ class Supervised:
             raise self._failed("could not be started")
         self.pid = int(pid)
 
-    def wait_ready(self, probe: Callable[[], bool], timeout_s: float) -> None:
-        """Return when `probe()` is true.
+    def wait_ready(self, probe: Callable[[], bool], timeout_s: float, poll_s: float = 0.05) -> None:
+        """Return when `probe()` is true. It is called every `poll_s`.
 
         Raises SetupFailed, with the last lines of the log, if the command ends or `timeout_s` has passed.
         """
@@ -98,7 +98,7 @@ class Supervised:
             if time.monotonic() > deadline:
                 self.stop()
                 raise self._failed(f"was not ready after {timeout_s:.0f} s")
-            time.sleep(0.05)
+            time.sleep(poll_s)
 
     def stop(self) -> None:
         """Send SIGTERM to the command's process group, and SIGKILL to processes that are left after
