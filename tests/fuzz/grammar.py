@@ -231,7 +231,7 @@ def drawn_pipeline(
     written = drawing.file()
     path = folder / "fuzzed.yaml"
     for _ in range(_ROUNDS):
-        text = yaml.safe_dump(written, sort_keys=False)
+        text = yaml.dump(written, Dumper=yaml.CSafeDumper, sort_keys=False)
         path.write_text(text)
         try:
             return load_pipeline(path), text

@@ -30,7 +30,7 @@ Drawn = list[tuple[random.Random, Pipeline, str, Path]]
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     """Return accepted pipelines with their files, and the dice that draw their records."""
     accepted: Drawn = []
-    for seed in range(120):
+    for seed in range(60):
         dice, folder = random.Random(seed), tmp_path_factory.mktemp("drawn")
         if (pair := drawn_pipeline(dice, folder)) is not None:
             accepted.append((dice, *pair, folder))
