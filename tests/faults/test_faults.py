@@ -19,7 +19,7 @@ from tests.faults.fault import PLAIN, Case, case_text, parse_case
 from tests.faults.history import CONNECTED, POSTED
 from tests.faults.pool import Pool
 
-FAULTS, IN_A_SERVER = 4, 1
+FAULTS, IN_A_SERVER = 2, 1
 
 
 def test_there_are_at_least_sixty_failpoints() -> None:

@@ -28,7 +28,7 @@ from tests.simulator.planted import PLANTED
 from tests.simulator.simulate import Result, simulate, simulate_all
 from tests.simulator.world import FAULTS
 
-SEEDS = range(1_000)
+SEEDS = range(500)
 SEEDS_TO_CATCH_A_BUG = range(5_000)
 PER_TEN_THOUSAND = {
     "arrived late": 1000,
@@ -110,14 +110,14 @@ def test_a_hundred_seeds_hold() -> None:
 
 
 @pytest.mark.heavy
-def test_a_thousand_seeds_hold(total: Sum) -> None:
+def test_hundreds_of_seeds_hold(total: Sum) -> None:
     assert total.failed == {}
     assert total.counts["seeds"] == len(SEEDS)
 
 
 @pytest.mark.heavy
-def test_they_had_every_fault_hundreds_of_times(total: Sum) -> None:
-    assert {fault: total.counts[fault] for fault in FAULTS if total.counts[fault] < 100} == {}
+def test_they_had_every_fault_dozens_of_times(total: Sum) -> None:
+    assert {fault: total.counts[fault] for fault in FAULTS if total.counts[fault] < 50} == {}
 
 
 @pytest.mark.heavy
