@@ -15,7 +15,7 @@ from tidegate.app import App, stream_of
 from tidegate.app.lease import claim_folder
 from tidegate.errors import TidegateError
 from tidegate.kernel.keys import key_hash
-from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, schema
+from tidegate.ledger import Attempt, LeasedLedger, OffsetRange, Plan, Stream, schema
 from tidegate.ledger.rows import columns_of, in_stream, manifest_out, plan_out
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.pipeline import Pipeline
@@ -41,6 +41,7 @@ class Seeded:
     """Of each batch as a whole, beside those of its steps."""
     environment: dict[str, str] = field(default_factory=dict)
     """The variables that are given come before those of a home of its own."""
+    _claimed: set[Stream] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         (self.home / "pipelines").mkdir(parents=True, exist_ok=True)
@@ -63,8 +64,11 @@ class Seeded:
         return load_pipeline(path)
 
     def lease(self, pipeline: Pipeline) -> LeasedLedger:
-        claim_folder(self.app, stream_of(pipeline))
-        return self.app.ledger.acquire(stream_of(pipeline), "seed")
+        stream = stream_of(pipeline)
+        if stream not in self._claimed:
+            claim_folder(self.app, stream)
+            self._claimed.add(stream)
+        return self.app.ledger.acquire(stream, "seed")
 
     def plan(self, pipeline: Pipeline, seq: int) -> Plan:
         """Return a plan that is not in the ledger yet: the next offsets of one partition."""
