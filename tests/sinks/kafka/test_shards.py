@@ -73,7 +73,7 @@ def test_large_batch_is_sent_in_shards(sending: Sending) -> None:
     assert progress_of(sending) == Progress(2, 1, True, sending.batches.attempt_name(2), round=1)
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("fault", [*FAULTS, *LATE_FAULTS])
 def test_killed_publisher_in_shards_is_finished(
     sending: Sending, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -106,6 +106,7 @@ def test_any_cut_gives_a_plain_loops_history(url: str, seed: int) -> None:
     assert history(sink) == naive(emissions)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("case", HISTORIES)
 def test_history_equals_a_snapshot_of_dbt(url: str, case: Mapping[str, Any]) -> None:
     sink, last = Sink(url, mode="history"), 0

@@ -226,7 +226,7 @@ def test_long_list_of_keys_is_erased_in_parts(url: str, monkeypatch: pytest.Monk
     assert sink.values() == [("other", 1)]
 
 
-@pytest.mark.sample(40)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("mode", ["append", "upsert", "insert_ignore", "history"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_killed_publisher_leaves_all_or_nothing(
