@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.measure import run_measured
-from benchmarks.place import PROJECT, Place
+from benchmarks.place import PROJECT, Place, topic_ends
 from benchmarks.programs import Run, last_line, require_equal
 from tidegate.errors import SetupFailed
+from tidegate.kafka.config import KafkaConfig
+from tidegate.kafka.records import Slice, read_slice
 from tidegate.spark.java import OLDEST, find_java, java_home
 from tidegate_dev.jars import ensure_jars
 
@@ -82,6 +85,46 @@ def _run_module(place: Place, module: str, *arguments: str, records: int) -> Run
     usage, output = run_measured(command, {**place.env, "PYTHONPATH": str(PROJECT)}, place.home / "work")
     require_equal("records processed", int(last_line(output)), records)
     return Run(usage)
+
+
+@dataclass(frozen=True)
+class DuckDbQuery:
+    """The job `availability` as one query over the topic's events in a file. It sends nothing.
+
+    The file is written before the first run, and not measured.
+    """
+
+    def run(self, place: Place, source: str, sink: str, records: int) -> Run:
+        """Run the query as `Peer` describes; `sink` has no effect."""
+        events, expected = place.home / "events.json", place.home / "changes"
+        if not expected.exists():
+            expected.write_text(str(_write_events(place, source, events, records)))
+        output = place.home / "changes.parquet"
+        command = [sys.executable, "-m", "benchmarks.duckdb_query", str(events), str(output)]
+        usage, printed = run_measured(command, {**place.env, "PYTHONPATH": str(PROJECT)}, place.home / "work")
+        changes = int(last_line(printed))
+        require_equal("changes", changes, int(expected.read_text()))
+        return Run(usage, changes)
+
+
+def _write_events(place: Place, topic: str, path: Path, records: int) -> int:
+    """Write a topic's values, a line for each, and return how many changes a loop over them finds."""
+    available: dict[tuple[str, int], bool] = {}
+    changes = written = 0
+    with path.open("wb") as file:
+        for partition, end in sorted(topic_ends(place.servers, topic).items()):
+            slice_ = Slice(topic, partition, 0, end)
+            for block in read_slice(KafkaConfig({"bootstrap.servers": place.servers}), slice_):
+                for message in block:
+                    value = message.value() or b""
+                    file.write(value + b"\n")
+                    event = json.loads(value)
+                    key, is_available = (event["storeId"], event["id"]), event["quantity"] > 0
+                    changes += available.get(key) is not is_available
+                    available[key] = is_available
+                    written += 1
+    require_equal("events written", written, records)
+    return changes
 
 
 STREAMS = "Kafka Streams"
@@ -171,3 +214,4 @@ STRUCTURED_STREAMING_BY_MERGE = Rival(
     WITH_MERGE, lambda home, _: StructuredStreaming.prepare(home, WITH_MERGE)
 )
 BARE_JOB = Rival(BARE, lambda *_: BareJob(), sends=False)
+DUCKDB = Rival("one query of DuckDB over a file", lambda *_: DuckDbQuery(), sends=False)

@@ -20,6 +20,7 @@ from benchmarks.on_cluster import measure_cluster
 from benchmarks.peers import (
     BARE_JOB,
     BATCHES,
+    DUCKDB,
     RATE_LIMIT,
     STRUCTURED_STREAMING,
     STRUCTURED_STREAMING_BY_MERGE,
@@ -61,6 +62,7 @@ ENTRIES = {
     "10m": Entry(measure_cold, Load(10_000_000, 1_000_000), bound=0.6),
     "30m": Entry(measure_cold, Load(30_000_000, 1_000_000), bound=0.45),
     "warm": Entry(measure_warm, _BACKLOG, bound=0.45),
+    "duckdb": Entry(partial(measure_cold, rival=DUCKDB), _BACKLOG),
     "8-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=8)),
     "32-partitions": Entry(measure_cold, Load(3_000_000, 100_000, partitions=32), bound=1.0),
     "hot-key": Entry(measure_cold, Load(3_000_000, 100_000, busy=0.0), bound=1.0),
