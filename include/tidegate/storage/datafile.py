@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,6 +41,8 @@ rows.
 _NULL_COLUMNS = "tidegate.null-columns"
 """The footer's key for the names of the columns that are null in all rows."""
 _ROW_GROUP_BYTES = 16 * 1024 * 1024
+_LONG_TEXT, _SAMPLE_BYTES, _WORTHWHILE = 128, 64 * 1024, 0.6
+"""The bytes of a long text in a row; the bytes that are tried; the share of them that may be left."""
 
 
 class RowWriter:
@@ -124,8 +127,7 @@ class RowWriter:
             self._writer = self._open.enter_context(
                 pq.ParquetWriter(
                     *(self._sink, table.schema),
-                    compression="zstd",
-                    compression_level=1,
+                    **_compression(table),
                     # hashes, keys and positions hardly repeat: a dictionary makes files larger and slower
                     use_dictionary=False,
                     write_page_checksum=True,
@@ -140,6 +142,20 @@ class RowWriter:
             least, most = pc.min_max(table[HASH]).as_py().values()
             self._least = least if self._least is None else min(self._least, least)
             self._most = most if self._most is None else max(self._most, most)
+
+
+def _compression(table: pa.Table) -> dict[str, Any]:
+    """Return how a file that begins with these rows is compressed.
+
+    Long texts that hardly repeat take Zstandard several times longer than Snappy, and become little smaller.
+    """
+    buffers = [part for column in table.columns for chunk in column.chunks for part in chunk.buffers()]
+    largest = max((part for part in buffers if part is not None), key=lambda part: part.size)
+    if largest.size >= _LONG_TEXT * table.num_rows:
+        sample = largest.slice(0, min(largest.size, _SAMPLE_BYTES))
+        if len(pa.compress(sample, codec="zstd", asbytes=True)) > _WORTHWHILE * sample.size:
+            return {"compression": "snappy"}
+    return {"compression": "zstd", "compression_level": 1}
 
 
 def verify(store: Store, files: Sequence[DataFile]) -> list[LakeDamaged]:
