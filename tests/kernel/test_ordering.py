@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.errors import MemoryExhausted
-from tidegate.kernel.ordering import concatenated, in_order, whole_groups
+from tidegate.kernel.ordering import concatenated, in_order, order_of_hashes, whole_groups
 
 _SCHEMA = pa.schema([("key", pa.string()), ("turn", pa.int64()), ("due", pa.int64()), ("end", pa.int64())])
 
@@ -73,3 +76,9 @@ def test_key_with_too_much_text_is_named() -> None:
     with pytest.raises(MemoryExhausted, match=says) as caught:
         list(whole_groups((batch for _ in range(40)), ("hash",)))
     assert "max_records" in caught.value.fix
+
+
+@given(st.lists(st.integers(-9, 9) | st.integers(-(2**63), 2**63 - 1), max_size=30))
+def test_rows_of_one_hash_keep_their_order(hashes: list[int]) -> None:
+    column = np.array(hashes, np.int64)
+    assert order_of_hashes(column).tolist() == np.argsort(column, kind="stable").tolist()

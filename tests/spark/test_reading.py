@@ -120,6 +120,26 @@ def test_pipeline_decides_the_work_of_readers(stage: dict[str, Any], selects: bo
     assert reading.described.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("emit", "in_batches"),
+    [
+        ({"on": "change"}, True),
+        ({"on": "time_limit", "after": "1m", "buffer": {"max_records": 5, "when_full": "emit_early"}}, False),
+    ],
+)
+def test_rows_of_unbounded_stages_go_in_row_batches(emit: dict[str, Any], in_batches: bool) -> None:
+    assert reading_of(pipeline(emit=emit)).in_batches == in_batches
+
+
+def test_emissions_that_a_stage_reads_count_as_rows() -> None:
+    first = {"name": "out", "select": {"x": "n"}, "reduce": "latest", "emit": {"on": "change"}}
+    second = {"name": "sums", "reduce": {"total": "sum(x)"}, "emit": {"on": "update"}}
+    reading = reading_of(
+        parse_case_pipeline({"pipeline": "p", "source": SOURCE, "stages": [first, second]}, "case")
+    )
+    assert reading.forwarded == ("out",)
+
+
 def test_plan_says_what_only_spark_computes() -> None:
     assert reading_of(pipeline("hex(n)")).described == (
         "Spark computes the first stage's columns: `hex(n)` is not among the expressions of a condition."

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tidegate.kernel.counts import Counts, count_lateness
 from tidegate.kernel.equality import any_differs
+from tidegate.kernel.ordering import order_of_hashes
 from tidegate.kernel.rows import RECORD, Ints, Mask, mask
 
 MOST_REMEMBERED_ROWS, MOST_REMEMBERED_BYTES = 2_000_000, 128 * 1024 * 1024
@@ -49,7 +50,7 @@ class Repeats:
         before = 0 if self._last is None else self._last.num_rows
         together = own if self._last is None else pa.concat_batches([self._last, own])
         hashes = together.column("hash").to_numpy()
-        order = np.argsort(hashes, kind="stable")  # rows of one key keep their order
+        order = order_of_hashes(hashes)
         follows = np.zeros(len(order), np.bool_)
         follows[1:] = hashes[order[1:]] == hashes[order[:-1]]
         self._remember(together, order, follows)

@@ -48,10 +48,15 @@ class Reading:
     Args:
         stages: the stages that read the source, by name, with their work; empty: Spark computes all values.
         obstacle: why Spark computes the values; empty if it does not.
+        in_batches: whether the rows go to their tasks in row batches, so that Spark converts none of them.
+            Those of a bounded buffer do not: they go in the order of their positions.
+        forwarded: the stages among them whose emissions other stages read.
     """
 
     stages: Mapping[str, StageReading] = field(default_factory=dict)
     obstacle: str = ""
+    in_batches: bool = False
+    forwarded: tuple[str, ...] = ()
 
     @property
     def selects(self) -> bool:
@@ -70,8 +75,13 @@ class Reading:
         return replace(self, stages=stages)
 
     def rows(self, records: int) -> int:
-        """Estimate how many rows Spark gets of the records."""
-        return sum(stage.rows(records) for stage in self.stages.values()) if self.stages else records
+        """Estimate how many rows Spark converts for a batch of so many records: those of records, or of
+        emissions if the others go in row batches.
+        """
+        if not self.stages:
+            return records
+        stages = self.forwarded if self.in_batches else self.stages
+        return sum(self.stages[name].rows(records) for name in stages)
 
     @property
     def described(self) -> str:
@@ -93,7 +103,10 @@ def reading_of(pipeline: Pipeline) -> Reading:
     obstacle = _obstacle(pipeline)
     if obstacle:
         return Reading(obstacle=obstacle)
-    return Reading({stage.name: _stage_reading(pipeline, stage) for stage in pipeline.source_stages})
+    stages = {stage.name: _stage_reading(pipeline, stage) for stage in pipeline.source_stages}
+    in_batches = all(stage.emit.bound is None for stage in pipeline.source_stages)
+    inputs = {name for stage in pipeline.stages if not stage.reads_source for name in stage.inputs}
+    return Reading(stages, in_batches=in_batches, forwarded=tuple(name for name in stages if name in inputs))
 
 
 def _stage_reading(pipeline: Pipeline, stage: Stage) -> StageReading:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate import kernel
 from tidegate.errors import TidegateError
@@ -279,7 +280,7 @@ class CaseRun(Computation):
         else:
             rows, (types,) = self._rows([pass_], *self._input_frames(pass_))
             records = _one_batch(rows.toArrow())
-        (task,) = self._tasks([pass_], [Port(0, 0)], rows, [types], "")
+        (task,) = self._tasks([pass_], [Port(0, 0)], to_arrow_schema(rows.schema), [types], "")
         columns = [name for name in ("turn", "part") if name in records.schema.names]
         records = records.sort_by([(name, "ascending") for name in columns])
         self._keys[pass_.name] = types

@@ -20,6 +20,7 @@ from tidegate.model.kernel_stages import keeps_time
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.reading import Reading, reading_of
 from tidegate.model.tables import Expected
+from tidegate.spark import row_batches
 from tidegate.spark.accounting import account_for, counts_of_sources, stage_counts
 from tidegate.spark.decoding import Decoding, SliceReader, readers_of_tasks, source_counts, source_schema
 from tidegate.spark.errors import hides_its_record, translated
@@ -39,6 +40,7 @@ from tidegate.spark.level import TimeTask, decided_frame, timed_frame
 from tidegate.spark.lookups import PinnedTables, StateVersion, enrich, expected_rows, rejoined
 from tidegate.spark.outbox import outbox_format
 from tidegate.spark.retraction import changes, retracting
+from tidegate.spark.row_batches import RowBatches, batched
 from tidegate.spark.rows import kernel_schema, record_rows
 from tidegate.spark.semantics import pin_semantics
 from tidegate.spark.session import changed, compile_expressions, cores_of, prepare
@@ -152,7 +154,8 @@ class Computation:
         pin_semantics(spark)
         self._slots = Slots.of_batch(plan.most_records, cores_of(spark), _largest_state_bytes(before))
         parts_of_tables = [table.parts for table in before.lookups.values()]
-        prepare(spark, plan.most_records, max([self._slots.number, *parts_of_tables]))
+        partitions = max([self._slots.number, *parts_of_tables])
+        prepare(spark, plan.most_records, partitions, self._reading.in_batches)
         if not self._reading.selects:
             compile_expressions(spark)
         self._spark = spark
@@ -240,7 +243,8 @@ class Computation:
         readers = self._slice_readers(records, rows)
         if rows is not None:
             everything = [reader for of_source in readers.values() for reader in of_source]
-            return {"": frame_of(self._spark, rows.schema, readers_of_tasks(everything, cores))}
+            schema = row_batches.SCHEMA if self._reading.in_batches else rows.schema
+            return {"": frame_of(self._spark, schema, readers_of_tasks(everything, cores))}
         frames = {}
         for name, of_source in readers.items():
             schema = source_schema(self._decoding(name).decoder().schema, self._keeps_time)
@@ -268,10 +272,17 @@ class Computation:
             times = self._before.times.get(level[numbers[name][0]].name, {})
             place = (slice_.range.topic, slice_.range.partition)
             start = times.get(place, -1) if self._keeps_time else None
-            tasks = self._slots.number * len(level)
-            readers[name].append(
-                SliceReader(slice_, decodings[name], start, tasks, numbers[name], rows, self._shows_removed)
+            reader = SliceReader(
+                slice_,
+                decodings[name],
+                start,
+                self._slots.number * len(level),
+                numbers[name],
+                rows,
+                self._shows_removed,
+                RowBatches(self._slots) if self._reading.in_batches else None,
             )
+            readers[name].append(reader)
         return readers
 
     def _rows_of_sources(self) -> RecordRows | None:
@@ -296,10 +307,12 @@ class Computation:
         level = self._levels[depth]
         following = self._levels[depth + 1] if depth + 1 < len(self._levels) else []
         rows, keys = self._rows(level, frames, keys)
-        rows = self._with_expected(rows, level, keys)
+        in_batches = self._columns_in_batches(level)
+        rows = self._with_expected(rows, level, keys, in_batches)
         ports = ports_of(following, level)
-        tasks = self._tasks(level, ports, rows, keys, attempt)
-        decided = decided_frame(rows, tasks, self._slots, len(following))
+        columns = in_batches or to_arrow_schema(rows.schema)
+        tasks = self._tasks(level, ports, columns, keys, attempt)
+        decided = decided_frame(rows, tasks, self._slots, len(following), in_batches)
         if not following:
             return {"": decided}, keys
         if level[0].is_filter:
@@ -329,6 +342,11 @@ class Computation:
         union = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), rows)
         return union, [self._source_key(pass_, frames) for pass_ in level]
 
+    def _columns_in_batches(self, level: Sequence[KernelPass]) -> pa.Schema | None:
+        """Return the columns of a level's rows that come in row batches; None if they do not."""
+        made = self._rows_of_sources() if level[0].reads_source and self._reading.in_batches else None
+        return None if made is None else to_arrow_schema(spark_types(made.schema))
+
     def _with_rejoined(self, frame: DataFrame, pass_: KernelPass) -> DataFrame:
         """Add the last records whose looked-up row has changed since the batch before."""
         files = tuple(self._before.state.get(pass_.name, ()))
@@ -343,16 +361,27 @@ class Computation:
         return rejoined(last, frame, self._pipeline, tables, changed, self._plan.seq, times)
 
     def _with_expected(
-        self, rows: DataFrame, level: Sequence[KernelPass], keys: Sequence[KeyTypes]
+        self,
+        rows: DataFrame,
+        level: Sequence[KernelPass],
+        keys: Sequence[KeyTypes],
+        in_batches: pa.Schema | None,
     ) -> DataFrame:
-        """Add the keys of tables to the rows of stages that expect them."""
+        """Add the keys of tables to the rows of stages that expect them.
+
+        Args:
+            rows: kernel rows, or row batches.
+            level: the passes.
+            keys: the columns of their keys.
+            in_batches: the columns of the rows in row batches; None: the rows are in none.
+        """
+        columns = rows.schema if in_batches is None else spark_types(in_batches)
         for number, (pass_, types) in enumerate(zip(level, keys, strict=True)):
             if (expected := self._fed(pass_)) is not None:
                 table = self._before.lookups[expected.table].open(self._spark)
                 of_pass = (number, pass_.name)
-                rows = rows.unionByName(
-                    expected_rows(table, expected, types, rows.schema, of_pass, self._plan.seq)
-                )
+                of_table = expected_rows(table, expected, types, columns, of_pass, self._plan.seq)
+                rows = rows.unionByName(of_table if in_batches is None else batched(of_table, self._slots))
         return rows
 
     def _fed(self, pass_: KernelPass) -> Expected | None:
@@ -394,11 +423,19 @@ class Computation:
         self,
         level: Sequence[KernelPass],
         ports: Sequence[Port],
-        rows: DataFrame,
+        columns: pa.Schema,
         keys: Sequence[KeyTypes],
         attempt: str,
     ) -> list[KernelTask]:
-        """Return the kernel's task for each pass of a level. `ports` are the ways into the next level."""
+        """Return the kernel's task for each pass of a level.
+
+        Args:
+            level: the passes.
+            ports: the ways into the next level.
+            columns: those of the rows.
+            keys: the columns of the passes' keys.
+            attempt: the name of the attempt.
+        """
         typed_passes, schemas = [], []
         for number, (pass_, types) in enumerate(zip(level, keys, strict=True)):
             if not pass_.is_filter:
@@ -406,9 +443,9 @@ class Computation:
                 # notice.
                 require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), types)
                 self._key_types[pass_.name] = key_types_text(types)
-            value = to_arrow_schema(rows.schema).field(value_column(number)).type
+            value = columns.field(value_column(number)).type
             typed_passes.append(typed(pass_, value, types))
-            schemas.append(kernel_schema(rows, number, typed_passes[-1].logic, pass_.retracts))
+            schemas.append(kernel_schema(columns, number, typed_passes[-1].logic, pass_.retracts))
         schema = REPORTS_ONLY
         if ports:
             logics = [pass_.logic for pass_ in typed_passes]

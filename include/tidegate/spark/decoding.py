@@ -26,7 +26,9 @@ from tidegate.formats.registry import formats
 from tidegate.garbage import not_collected
 from tidegate.kafka.records import Slice
 from tidegate.kernel import Counts
+from tidegate.spark import row_batches
 from tidegate.spark.errors import report_worker_errors
+from tidegate.spark.row_batches import RowBatches
 from tidegate.spark.shuffle import (
     REPORT,
     TO,
@@ -88,6 +90,7 @@ class SliceReader:
         rows: makes the rows of these passes; None: Spark does, of the decoded records.
         shows_removed: records that the source's filter removes stay, as a trace needs them; otherwise they
             are only counted.
+        row_batches: makes row batches of these rows; None: they go on as they are.
     """
 
     slice: RecordSlice
@@ -97,6 +100,7 @@ class SliceReader:
     readers: tuple[int, ...] = (0,)
     rows: RecordRows | None = None
     shows_removed: bool = False
+    row_batches: RowBatches | None = None
 
     def __call__(self) -> Iterator[pa.RecordBatch]:
         with report_worker_errors():
@@ -110,8 +114,10 @@ class SliceReader:
                     for number, (rows, before) in for_passes(self.readers, *batch):
                         yield _as(schema, number, rows, before)
             else:
-                schema = self.rows.schema
-                yield from self.rows.of_slice(decoded, self.readers, tally.dropped)
+                schema, made = self.rows.schema, self.rows.of_slice(decoded, self.readers, tally.dropped)
+                if self.row_batches is not None:
+                    schema, made = row_batches.SCHEMA, self.row_batches(made)
+                yield from made
             # Only now the end of its time is known; the shuffle sorts the report to the front all the same.
             yield from rows_of([tally.report(self.decoding.source, self.slice.range)], schema, self.tasks)
 

@@ -22,6 +22,7 @@ from tidegate.kernel.stage import Place
 from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.frames import forwarded_schema
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, Output, PassTask
+from tidegate.spark.row_batches import rows_in
 from tidegate.spark.rows import key_hash
 from tidegate.spark.shuffle import (
     TO,
@@ -35,6 +36,7 @@ from tidegate.spark.shuffle import (
     partition_order,
     rows_of,
     split_reports,
+    task_of,
     times_before,
 )
 from tidegate.spark.source import spark_types
@@ -125,17 +127,21 @@ class LevelTask:
         slots: the number of tasks of each pass.
         schema: the columns of what comes out.
         copies: the number of tasks of the next level, each of which gets all reports; 1 for the driver.
+        in_batches: the columns of the rows in row batches; None: the rows are in none.
     """
 
     passes: tuple[PassTask, ...]
     slots: int
     schema: pa.Schema
     copies: int
+    in_batches: pa.Schema | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with report_worker_errors():
             number, slot = divmod(task_number(), self.slots)
             reports, rows = split_reports(batches)
+            if self.in_batches is not None:
+                rows = rows_in(rows, self.in_batches)
             own = yield from self.passes[number].run(slot, reports, rows)
             # Each task of this level has all reports, so the first one forwards them.
             before = reports if number == slot == 0 else []
@@ -149,27 +155,39 @@ def task_number() -> int:
     return int(context.partitionId())
 
 
-def decided_frame(rows: DataFrame, tasks: Sequence[KernelTask], slots: Slots, following: int) -> DataFrame:
+def decided_frame(
+    rows: DataFrame,
+    tasks: Sequence[KernelTask],
+    slots: Slots,
+    following: int,
+    in_batches: pa.Schema | None = None,
+) -> DataFrame:
     """Apply the kernel to the rows, in the order of their hashes.
 
     Args:
+        rows: kernel rows, or row batches.
         tasks: a task for each pass of the level.
         slots: the ranges of hashes of the tasks of each pass.
         following: the number of passes of the next level.
+        in_batches: the columns of the rows in row batches; None: the rows are in none.
     """
-    hash_, schema = F.col("hash"), tasks[0].output.forwarding.schema
+    number, schema = slots.number * len(tasks), tasks[0].output.forwarding.schema
+    if in_batches is not None:
+        placed = arranged(rows, number, F.col(TO), [hash_order()])
+        return _applied_frame(placed, tasks, slots, schema, following, in_batches)
+    of_hash = task_of(slots, F.col("hash"))
     if all(task.logic.bound is None for task in tasks):
-        placed = arranged(rows, slots, len(tasks), hash_, [hash_order()])
+        placed = arranged(rows, number, of_hash, [hash_order()])
         return _applied_frame(placed, tasks, slots, schema, following)
     # The tasks of a bounded stage have whole topic-partitions: its emissions are brought together by key,
     # and only then written.
     merged = forwarded_schema([(task.logic, task.rows) for task in tasks])
     first = [task.before_merge(merged) for task in tasks]
-    placed = arranged(rows, slots, len(tasks), hash_, partition_order(rows))
+    placed = arranged(rows, number, of_hash, partition_order(rows))
     decided = _applied_frame(placed, first, slots, merged, len(tasks))
     by_key = key_hash(F.col("key"), F.col("topic"), F.col("partition"), F.col("offset"))
     order = ["hash", *BY_KEY_AND_RANK]
-    placed = arranged(decided.withColumn("hash", by_key), slots, len(tasks), hash_, order)
+    placed = arranged(decided.withColumn("hash", by_key), number, of_hash, order)
     return _applied_frame(placed, [task.merging for task in tasks], slots, schema, following)
 
 
@@ -180,12 +198,18 @@ def timed_frame(frame: DataFrame, tasks: Sequence[TimeTask], slots: Slots) -> Da
         tasks: a task for each pass of the next level, all with the same columns.
         slots: the ranges of hashes of the tasks of each pass.
     """
-    placed = arranged(frame, slots, len(tasks), F.xxhash64("__topic", "__partition"), TIME_ORDER)
+    of_place = task_of(slots, F.xxhash64("__topic", "__partition"))
+    placed = arranged(frame, slots.number * len(tasks), of_place, TIME_ORDER)
     return _applied_frame(placed, tasks, slots, tasks[0].schema, len(tasks))
 
 
 def _applied_frame(
-    placed: DataFrame, tasks: Sequence[PassTask], slots: Slots, schema: pa.Schema, following: int
+    placed: DataFrame,
+    tasks: Sequence[PassTask],
+    slots: Slots,
+    schema: pa.Schema,
+    following: int,
+    in_batches: pa.Schema | None = None,
 ) -> DataFrame:
     """Return what the tasks of a level make of the rows of a frame.
 
@@ -195,7 +219,8 @@ def _applied_frame(
         slots: the ranges of hashes of the tasks of each pass.
         schema: the columns of what comes out.
         following: the number of passes of the next level; 0 if the driver is next.
+        in_batches: the columns of the rows in row batches; None: the rows are in none.
     """
     copies = following * slots.number or 1
-    task = LevelTask(tuple(tasks), slots.number, schema, copies)
+    task = LevelTask(tuple(tasks), slots.number, schema, copies, in_batches)
     return placed.mapInArrow(task, spark_types(schema))

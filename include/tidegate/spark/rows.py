@@ -8,7 +8,6 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from tidegate import formats, kernel
@@ -210,26 +209,25 @@ def key_hash(key: Column, *position: Column) -> Column:
     return F.when(key.isNotNull(), F.xxhash64(key)).otherwise(spread)
 
 
-def kernel_schema(rows: DataFrame, number: int, logic: kernel.Stage, retracts: bool) -> pa.Schema:
+def kernel_schema(rows: pa.Schema, number: int, logic: kernel.Stage, retracts: bool) -> pa.Schema:
     """Return `kernel.input_schema` for such rows.
 
     Args:
-        rows: rows of `record_rows`.
+        rows: the columns of `record_rows`.
         number: the number of the pass.
         logic: the stage, which decides the types of accumulator and output.
         retracts: whether it takes back what emissions replace.
     """
-    schema = to_arrow_schema(rows.schema)
-    value, input_type = schema.field(value_column(number)).type, schema.field("input").type
-    record = schema.field(record_column(number)).type if logic.on_late == "emit" else None
+    value, input_type = rows.field(value_column(number)).type, rows.field("input").type
+    record = rows.field(record_column(number)).type if logic.on_late == "emit" else None
     return kernel.input_schema(
         value,
         logic.reduce.accumulator_type(value),
         logic.reduce.output_type(value),
         input_type,
-        later="rank" in schema.names,
+        later="rank" in rows.names,
         retracts=retracts,
-        recorded=kernel.RECORDED in schema.names,
+        recorded=kernel.RECORDED in rows.names,
         record=record,
     )
 

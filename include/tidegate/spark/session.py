@@ -44,6 +44,8 @@ SETTINGS = {
 
 _BYTES_AT_ONCE = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BOUND, _NO_BOUND = str(16 * 1024 * 1024), str(2**31 - 1)
+_BATCHES_BOUND = str(4 * 1024 * 1024)
+"""A row batch that waits in a task keeps the memory of all that came with it."""
 _FEW_RECORDS = 1_000_000
 """Spark checks the bytes after each row, which is too slow for a large batch. There wide records are spread,
 since rows are in the order of hashes.
@@ -204,7 +206,7 @@ def _stop(session: SparkSession) -> None:
         session.stop()
 
 
-def prepare(spark: SparkSession, records: int, partitions: int) -> None:
+def prepare(spark: SparkSession, records: int, partitions: int, in_batches: bool) -> None:
     """Set the options of a session that make a batch with this number of records fast.
 
     Args:
@@ -212,8 +214,10 @@ def prepare(spark: SparkSession, records: int, partitions: int) -> None:
         records: the size of the batch; up to a million, what goes to Python at once is bounded in bytes, too.
         partitions: the partitions in which Spark joins and groups. By default they are 200, and most of them
             are empty: for a table of a few rows, they take longer than the whole batch.
+        in_batches: whether rows go to their tasks in row batches, of which few are large already.
     """
-    at_once = {_BYTES_AT_ONCE: _BOUND if records <= _FEW_RECORDS else _NO_BOUND}
+    bound = _BATCHES_BOUND if in_batches else _BOUND if records <= _FEW_RECORDS else _NO_BOUND
+    at_once = {_BYTES_AT_ONCE: bound}
     joins = {"spark.sql.shuffle.partitions": str(partitions)}
     for name, value in (SETTINGS | at_once | joins).items():
         spark.conf.set(name, value)

@@ -77,6 +77,10 @@ class Slots:
         upper = F.shiftright(hash_, 32) + F.lit(_HALF).cast("long")
         return F.shiftright(upper * F.lit(self.number).cast("long"), 32).cast("int")
 
+    def of_hashes(self, hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the slot of each hash, as `slot_of`."""
+        return ((hashes >> 32) + _HALF) * self.number >> 32
+
     def range(self, slot: int) -> HashRange:
         """Return the hashes of a slot."""
         return HashRange(self._first(slot), self._first(slot + 1) - 1)
@@ -86,25 +90,31 @@ class Slots:
         return (-(-slot * 2 * _HALF // self.number) - _HALF) << 32
 
 
-def arranged(
-    frame: DataFrame, slots: Slots, passes: int, hash_: Column, order: Sequence[Column | str]
-) -> DataFrame:
-    """Return the rows of each slot of each pass in one partition, in order.
+def task_of(slots: Slots, hash_: Column) -> Column:
+    """Return the number of the task that a row goes to, and of a report the one that it names.
 
-    The partitions of pass 0 come first, one for each slot. Reports go to the task that they name, and come
-    first: their sort columns are null, or the least hash.
+    The tasks of pass 0 come first, one for each slot.
+
+    Args:
+        slots: the tasks of each pass.
+        hash_: the hash that decides the slot of a row.
+    """
+    of_row = F.col(TO) * F.lit(slots.number) + slots.slot_of(hash_)
+    return F.when(F.col(REPORT).isNotNull(), F.col(TO)).otherwise(of_row)
+
+
+def arranged(frame: DataFrame, tasks: int, task: Column, order: Sequence[Column | str]) -> DataFrame:
+    """Return the rows of each task in one partition, in order. Reports come first: their sort columns are
+    null, or the least hash.
 
     Args:
         frame: rows, with reports among them.
-        slots: the tasks of each pass.
-        passes: the number of passes.
-        hash_: the hash that decides the slot of a row.
-        order: the order within a slot.
+        tasks: the number of tasks.
+        task: the number of the task that a row goes to.
+        order: the order of the rows of a task.
     """
-    of_row = F.col(TO) * F.lit(slots.number) + slots.slot_of(hash_)
-    task = F.when(F.col(REPORT).isNotNull(), F.col(TO)).otherwise(of_row)
     # `repartition` would hash the number of the task once more, and let tasks share a partition.
-    return frame.repartitionById(slots.number * passes, task).sortWithinPartitions(*order).drop(TO)
+    return frame.repartitionById(tasks, task).sortWithinPartitions(*order).drop(TO)
 
 
 def hash_order() -> Column:
