@@ -74,7 +74,7 @@ simulate: ## Try the batch protocol in 1,000,000 random worlds of five kinds, on
 bench: setup ## Measure beside Kafka Streams and Structured Streaming, write benchmarks/RESULTS.md (needs a JDK; a day)
 	$(VENV)/python -m benchmarks.kernel
 	$(VENV)/python -m benchmarks.rates
-	$(VENV)/python -m benchmarks.airflow_run
+	$(VENV)/python -m benchmarks.airflow_run --save benchmarks/runs.json
 	$(VENV)/python -m benchmarks.on_data
 	$(VENV)/python -m benchmarks.server
 	$(VENV)/python -m benchmarks.many

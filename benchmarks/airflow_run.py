@@ -16,7 +16,8 @@ import click
 
 from benchmarks.batches import instant
 from benchmarks.events import Load, send
-from benchmarks.figures import show_json, show_table, spread, spread_text, teller
+from benchmarks.figures import machine, show_json, show_table, spread, spread_text, teller
+from benchmarks.measure import Usage
 from benchmarks.place import (
     PIPELINE,
     PROJECT,
@@ -29,8 +30,9 @@ from benchmarks.place import (
     write_pipeline,
     write_project,
 )
-from benchmarks.programs import ResultWrong
-from benchmarks.turns import Say
+from benchmarks.programs import ResultWrong, Run
+from benchmarks.results import save_rows
+from benchmarks.turns import Row, Say, Turn, row_object
 from tidegate.inspect import batch_report
 from tidegate.ledger import Ledger, Stream
 from tidegate_dev.stack import Stack
@@ -45,20 +47,24 @@ _AS_IT_COMES = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """A way to run batches, and the largest accepted ratio of its median to the idle DAG's."""
+class Way:
+    """A way to run batches, and the largest accepted ratios of its median to the idle DAG's: on the same
+    stack, and in an Airflow with its default settings.
+    """
 
     title: str
     keeps_spark: bool
     tasks: int
     bound: float
+    plain: float | None = None
 
 
 ROWS = {
-    "warm": Row("five tasks, a kept Spark Connect server", keeps_spark=True, tasks=5, bound=1.7),
-    "one": Row("tasks: one, a kept Spark Connect server", keeps_spark=True, tasks=1, bound=2.5),
-    "cold": Row("five tasks, spark-submit", keeps_spark=False, tasks=5, bound=2.5),
+    "warm": Way("five tasks, a kept Spark Connect server", keeps_spark=True, tasks=5, bound=1.7, plain=0.8),
+    "one": Way("tasks: one, a kept Spark Connect server", keeps_spark=True, tasks=1, bound=2.5),
+    "cold": Way("five tasks, spark-submit", keeps_spark=False, tasks=5, bound=2.5, plain=1.5),
 }
+_EVENTS, _KEYS = 10_000, 5_000
 
 
 @dataclass(frozen=True)
@@ -88,11 +94,11 @@ class DagRun:
 
 @dataclass(frozen=True)
 class Measured:
-    """A row's runs, and the seconds of the idle DAG's, turn by turn: on the same stack, and `plain`, in an
-    Airflow that starts tasks as it does by default.
+    """The runs of a way, and the seconds of the idle DAG's, turn by turn: on the same stack, and `plain`, in
+    an Airflow that starts tasks as it does by default.
     """
 
-    row: Row
+    way: Way
     runs: list[DagRun]
     idle: list[float]
     plain: list[float]
@@ -111,40 +117,40 @@ class Measured:
         return statistics.median(run.seconds for run in self.runs) / statistics.median(idle)
 
 
-def measure(row: Row, load: Load, turns: int, say: Say) -> Measured:
+def measure(way: Way, load: Load, turns: int, say: Say) -> Measured:
     """Start the stack, then in each turn run the idle DAG, send the load, with new events each time, and run
     the pipeline's DAG on it. A turn before the first is not counted: what is made once is made then.
     """
-    plain = _measure_plain(row, turns, say)
+    plain = _measure_plain(way, turns, say)
     with temporary_home() as home:
-        _write_pipeline(home, row.tasks)
-        say(f"{row.title}: starting the stack")
+        _write_pipeline(home, way.tasks)
+        say(f"{way.title}: starting the stack")
         with Stack(
-            home, write_project(home, PROJECT / "benchmarks" / "idle_dags.py"), keeps_spark=row.keeps_spark
+            home, write_project(home, PROJECT / "benchmarks" / "idle_dags.py"), keeps_spark=way.keeps_spark
         ) as stack:
             create_topics(stack.broker.bootstrap_servers, load.partitions, SOURCE, SINK)
-            idle = f"idle_{row.tasks}"
+            idle = f"idle_{way.tasks}"
             for dag_id in (PIPELINE, idle):
                 stack.airflow.wait_dag(dag_id)
                 stack.airflow.unpause(dag_id)
             runs, nothing = [], []
             for turn in range(turns + 1):
-                say(f"{row.title}: turn {turn} of {turns}")
+                say(f"{way.title}: turn {turn} of {turns}")
                 nothing.append(_run(stack, idle, turn))
                 portion = replace(load, first=turn * load.events)
                 send(stack.broker.bootstrap_servers, SOURCE, portion)
                 runs.append(_run_batch(stack, home, turn, portion))
-            return Measured(row, runs[1:], nothing[1:], plain)
+            return Measured(way, runs[1:], nothing[1:], plain)
 
 
-def _measure_plain(row: Row, turns: int, say: Say) -> list[float]:
+def _measure_plain(way: Way, turns: int, say: Say) -> list[float]:
     """The idle DAG's runs in an Airflow as it comes."""
     with temporary_home() as home:
-        say(f"{row.title}: starting an Airflow as it comes")
+        say(f"{way.title}: starting an Airflow as it comes")
         stack = Stack(home, write_project(home, PROJECT / "benchmarks" / "idle_dags.py"))
         stack.airflow.env.update(_AS_IT_COMES)
         with stack:
-            idle = f"idle_{row.tasks}"
+            idle = f"idle_{way.tasks}"
             stack.airflow.wait_dag(idle)
             stack.airflow.unpause(idle)
             return [_run(stack, idle, turn) for turn in range(turns + 1)][1:]
@@ -199,7 +205,7 @@ def _shown(measured: Measured) -> list[dict[str, Any]]:
         **{f"step {name}": [run.steps[name] for run in runs] for name in STEPS},
         "starting the tasks' processes": [run.starting for run in runs],
         "Airflow, between the tasks": [run.scheduling for run in runs],
-        f"a DAG of {measured.row.tasks} that do nothing": measured.idle,
+        f"a DAG of {measured.way.tasks} that do nothing": measured.idle,
         "the same in an Airflow as it comes": measured.plain,
     }
     return [
@@ -222,27 +228,55 @@ def _as_json(measured: Measured) -> dict[str, Any]:
         "plain": spread(measured.plain),
         "ratio": measured.ratio,
         "ratio_to_plain": measured.ratio_to_plain,
-        "bound": measured.row.bound,
+        "bound": measured.way.bound,
     }
+
+
+def _saved(name: str, measured: Measured, load: Load) -> dict[str, Any]:
+    """Return the runs beside the idle DAG in an Airflow with its default settings, as a row of results."""
+    ours, idle = "a DAG run", f"{measured.way.tasks} idle tasks, Airflow's default settings"
+    turns = [
+        turn
+        for number, (run, seconds) in enumerate(zip(measured.runs, measured.plain, strict=True), start=1)
+        for turn in (
+            Turn(ours, number, Run(Usage(run.seconds, 0.0, 0, 0), run.emitted, run.steps)),
+            Turn(idle, number, Run(Usage(seconds, 0.0, 0, 0))),
+        )
+    ]
+    title = f"A DAG run on {load.events:,} new events, {measured.way.title}"
+    bound = measured.way.plain if load == Load(_EVENTS, _KEYS) else None
+    row = row_object(Row(title, (ours, idle), tuple(turns)))
+    return {"name": f"airflow-{name}", "bound": bound, "machine": machine(), **row}
 
 
 @click.command()
 @click.argument("names", metavar="[ROW]...", nargs=-1, type=click.Choice(list(ROWS)))
-@click.option("--events", default=10_000, show_default=True, help="New events before each run.")
-@click.option("--keys", default=5_000, show_default=True, help="Products that they are about.")
+@click.option("--events", default=_EVENTS, show_default=True, help="New events before each run.")
+@click.option("--keys", default=_KEYS, show_default=True, help="Products that they are about.")
 @click.option("--turns", default=3, show_default=True, help="Runs of each DAG.")
 @click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
-def main(names: tuple[str, ...], events: int, keys: int, turns: int, json_wanted: bool) -> None:
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file for `benchmarks.results`, in which each row takes the place of its last one.",
+)
+def main(
+    names: tuple[str, ...], events: int, keys: int, turns: int, json_wanted: bool, save: Path | None
+) -> None:
     """Measure DAG runs, all rows or those named, on a local Kafka, Spark and Airflow, which end after it."""
     say = teller()
-    measured = {name: measure(ROWS[name], Load(events, keys), turns, say) for name in names or ROWS}
+    load, measured = Load(events, keys), {}
+    for name in names or ROWS:
+        measured[name] = measure(ROWS[name], load, turns, say)
+        if save is not None:
+            save_rows(save, [_saved(name, measured[name], load)])
     if json_wanted:
         show_json({name: _as_json(batches) for name, batches in measured.items()})
         return
     for batches in measured.values():
-        ratio = f"{batches.ratio:.2f} of the idle DAG's, at most {batches.row.bound}; "
+        ratio = f"{batches.ratio:.2f} of the idle DAG's, at most {batches.way.bound}; "
         ratio += f"in an Airflow as it comes {batches.ratio_to_plain:.2f}"
-        show_table(_shown(batches), f"A DAG run on {events:,} new events, {batches.row.title}: {ratio}")
+        show_table(_shown(batches), f"A DAG run on {events:,} new events, {batches.way.title}: {ratio}")
 
 
 if __name__ == "__main__":

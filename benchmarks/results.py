@@ -66,7 +66,7 @@ def _cells(row: Saved) -> tuple[str, ...]:
         _ratio(measured),
         "" if bound is None else f"≤ {bound}",
         {None: "", True: "yes", False: "**no**"}[is_met(row)],
-        f"{mib(measured['peak_tree_bytes']):,.0f}",
+        f"{mib(measured['peak_tree_bytes']):,.0f}" if measured["peak_tree_bytes"] else "",
     )
 
 
