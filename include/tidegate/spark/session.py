@@ -45,7 +45,7 @@ SETTINGS = {
 _BYTES_AT_ONCE = "spark.sql.execution.arrow.maxBytesPerBatch"
 _BOUND, _NO_BOUND = str(16 * 1024 * 1024), str(2**31 - 1)
 _BATCHES_BOUND = str(4 * 1024 * 1024)
-"""A row batch that waits in a task keeps the memory of all that came with it."""
+"""Row batches that come to Python at once share their memory: it is free when the last of them is."""
 _FEW_RECORDS = 1_000_000
 """Spark checks the bytes after each row, which is too slow for a large batch. There wide records are spread,
 since rows are in the order of hashes.
@@ -214,7 +214,7 @@ def prepare(spark: SparkSession, records: int, partitions: int, in_batches: bool
         records: the size of the batch; up to a million, what goes to Python at once is bounded in bytes, too.
         partitions: the partitions in which Spark joins and groups. By default they are 200, and most of them
             are empty: for a table of a few rows, they take longer than the whole batch.
-        in_batches: whether rows go to their tasks in row batches, of which few are large already.
+        in_batches: whether rows go to their tasks in row batches: a few of them have many bytes.
     """
     bound = _BATCHES_BOUND if in_batches else _BOUND if records <= _FEW_RECORDS else _NO_BOUND
     at_once = {_BYTES_AT_ONCE: bound}
