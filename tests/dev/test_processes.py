@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from tidegate.errors import SetupFailed
+from tidegate_dev import warden as warden_module
 from tidegate_dev.processes import MARKER, Supervised, claim_port, free_port, sweep
+from tidegate_dev.warden import living_below
 
+WARDEN = str(Path(warden_module.__file__))
 # a family: a child that ignores SIGTERM, and a grandchild in a session of its own, as Airflow and Spark have
 FAMILY = """
 trap '' TERM
@@ -96,6 +100,46 @@ def test_nothing_is_left_when_the_parent_is_killed(tmp_path: Path, number: signa
     parent.send_signal(number)
     parent.wait()
     wait_for(lambda: not alive(pids))
+
+
+def test_nothing_is_left_when_the_parent_dies_early(tmp_path: Path) -> None:
+    """The parent dies before it has read the command's process id."""
+    with warden(tmp_path, os.getpid(), stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        pids = members(tmp_path)
+        process.stdin.close()
+        wait_for(lambda: not alive(pids))
+        assert process.wait() == 256 - signal.SIGKILL  # the command ignores SIGTERM
+
+
+def test_nothing_is_left_when_pipes_survive_the_parent(tmp_path: Path) -> None:
+    """A forked copy of the parent holds the pipes open, and the warden is asked to start when it is dead."""
+    with subprocess.Popen(["true"]) as parent:
+        parent.wait()
+    with warden(tmp_path, parent.pid, stdout=subprocess.DEVNULL) as process:
+        pids = members(tmp_path)
+        wait_for(lambda: not alive(pids))
+        assert process.wait() == 256 - signal.SIGKILL
+
+
+def warden(folder: Path, parent: int, stdout: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-S", WARDEN, str(parent), "0.2", "sh", "-c", FAMILY, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=subprocess.DEVNULL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="copies a program of Linux")
+def test_process_with_any_name_is_found(tmp_path: Path) -> None:
+    """Linux cuts a process's name after 15 bytes, also in the middle of a character."""
+    program = shutil.copy("/bin/sleep", os.fsencode(tmp_path) + b"/" + b"a" * 14 + "é".encode())
+    process = subprocess.Popen([program, "300"])
+    try:
+        wait_for(lambda: b"\xc3)" in Path(f"/proc/{process.pid}/stat").read_bytes())
+        assert process.pid in living_below(os.getpid())
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_command_that_ends_takes_its_children_along(tmp_path: Path) -> None:

@@ -73,7 +73,10 @@ class Supervised:
         with self.log.open("ab") as sink:
             self._log_start = sink.tell()
             self._warden = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_WARDEN), str(self._grace_s), *self.command],
+                [
+                    *(sys.executable, "-I", "-S", str(_WARDEN)),
+                    *(str(os.getpid()), str(self._grace_s), *self.command),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=sink,

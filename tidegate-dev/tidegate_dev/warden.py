@@ -1,9 +1,9 @@
-"""Run a command, and end all its processes when the parent dies: `python warden.py GRACE_S COMMAND…`.
+"""Run a command, and end all its processes when the parent dies: `python warden.py PARENT GRACE_S COMMAND…`.
 
 `processes.py` starts it as a process of its own, so it uses the standard library only, which starts quickly.
-The parent has the other end of standard input. It writes TERM or KILL to say how to end; if the parent dies,
-by any signal, the pipe ends, which counts as TERM. On Linux the warden is the subreaper of all processes that
-the command starts, so processes that move to another session stay its descendants.
+The parent has the other ends of standard input and output. It writes TERM or KILL to say how to end; if it
+dies at any moment, by any signal, the pipe ends, which counts as TERM. On Linux the warden is the subreaper
+of all processes that the command starts, so processes that move to another session stay its descendants.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PROC = Path("/proc")
 
 
-def main(grace_s: float, command: list[str]) -> int:
+def main(parent: int, grace_s: float, command: list[str]) -> int:
     """Run the command until it ends, or until the parent orders or dies.
 
     Args:
+        parent: The process that started this one. `os.getppid()` is another one if it has died already.
         grace_s: The seconds between SIGTERM and SIGKILL.
         command: The program and its arguments.
 
@@ -35,12 +36,15 @@ def main(grace_s: float, command: list[str]) -> int:
     _adopt_orphans()
     wakeup = _wake_on_signals()
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2, stderr=2, start_new_session=True)
-    print(child.pid, flush=True)
-    if _await_order(child, wakeup) == "TERM":
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGTERM)
-        _await_end(child, time.monotonic() + grace_s)
-    _kill_all_below()
+    try:
+        with contextlib.suppress(BrokenPipeError):  # a parent that is dead does not read
+            os.write(1, f"{child.pid}\n".encode())
+        if _await_order(child, parent, wakeup) == "TERM":
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGTERM)
+            _await_end(child, time.monotonic() + grace_s)
+    finally:
+        _kill_all_below()
     code = child.wait()
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -48,12 +52,11 @@ def main(grace_s: float, command: list[str]) -> int:
     return code
 
 
-def _await_order(child: subprocess.Popen[bytes], wakeup: int) -> str:
+def _await_order(child: subprocess.Popen[bytes], parent: int, wakeup: int) -> str:
     """Wait for an order.
 
     Returns TERM or KILL as the parent ordered, or EXITED if the command ended by itself.
     """
-    parent = os.getppid()
     while not _has_ended(child):
         ready, _, _ = select.select([0, wakeup], [], [], 1.0)
         if 0 in ready:
@@ -114,16 +117,17 @@ def _process_table() -> Iterator[tuple[int, int]]:
     for folder in _PROC.iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
-                state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-                if state != "Z":
+                # bytes, because a program may name itself in any encoding
+                state, parent = (folder / "stat").read_bytes().rpartition(b")")[2].split()[:2]
+                if state != b"Z":
                     yield int(folder.name), int(parent)
 
 
 def _process_table_from_ps() -> Iterator[tuple[int, int]]:
     command = ["ps", "-A", "-o", "pid=,ppid=,state="]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ps:
-        for pid, parent, state in map(str.split, ps.stdout or ()):
-            if state[0] != "Z" and int(pid) != ps.pid:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as ps:
+        for pid, parent, state in map(bytes.split, ps.stdout or ()):
+            if not state.startswith(b"Z") and int(pid) != ps.pid:
                 yield int(pid), int(parent)
 
 
@@ -147,4 +151,4 @@ def _wake_on_signals() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), sys.argv[2:]) & 0xFF)
+    sys.exit(main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]) & 0xFF)
