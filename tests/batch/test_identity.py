@@ -11,9 +11,9 @@ from kafka.admin import NewTopic
 from kafka import TopicPartition
 from tests.batch.test_source import Source, own_home
 from tests.manifests import manifest_ref
+from tests.waits import give_up_soon
 from tidegate.batch import commit_batch
 from tidegate.errors import BrokerUnavailable, LogTruncated, TopicRecreated
-from tidegate.kafka import log
 from tidegate.ledger import Attempt, Head, Plan
 from tidegate_dev.broker import KafkaBroker
 
@@ -166,7 +166,7 @@ def test_broker_lost_at_commit_is_transient(machine: Machine, monkeypatch: pytes
     plan = machine.computed()
     machine.broker.stop()
     with monkeypatch.context() as patched:
-        patched.setattr(log, "_API_TIMEOUT_MS", 3_000)
+        give_up_soon(patched)
         with pytest.raises(BrokerUnavailable):
             machine.commit(plan)
     assert machine.head.seq == 0

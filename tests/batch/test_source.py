@@ -13,6 +13,7 @@ from kafka.admin import NewPartitions, NewTopic
 
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from tests.batch.committed import Committed
+from tests.waits import give_up_soon
 from tidegate.batch import Outcome, Trigger, plan_batch, stalled_transactions, warnings
 from tidegate.cli import cli
 from tidegate.errors import (
@@ -23,7 +24,6 @@ from tidegate.errors import (
     TopicMissing,
     TopicRecreated,
 )
-from tidegate.kafka import log
 from tidegate.ledger import Attempt
 from tidegate_dev.broker import KafkaBroker
 
@@ -328,7 +328,7 @@ def test_broker_lost_in_plan_is_transient(
         source.send(1)
         broker.kill()
         with monkeypatch.context() as patched:
-            patched.setattr(log, "_API_TIMEOUT_MS", 3_000)
+            give_up_soon(patched)
             with pytest.raises(BrokerUnavailable):
                 source.plan()
         assert source.batches.app.ledger.open_plan(source.batches.stream) is None

@@ -14,6 +14,7 @@ from tests.attempts import committed
 from tests.kafka.batches import batches_of, begin, message
 from tests.sampling import sampled
 from tests.secured import CALLBACK, CANARY, KINDS, PASSWORD, SecuredBroker, token
+from tests.waits import give_up_soon
 from tidegate.errors import BrokerUnavailable, SettingsInvalid, TidegateError
 from tidegate.kafka.config import KafkaConfig, TokenSource, token_source
 from tidegate.kafka.log import KafkaLog
@@ -30,7 +31,7 @@ def told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients give up after seconds, and the callbacks here may be called."""
     monkeypatch.setenv("TIDEGATE_PYTHON_MODULES", "tests.secured")
     token_source.cache_clear()
-    monkeypatch.setattr("tidegate.kafka.log._API_TIMEOUT_MS", 5_000)
+    give_up_soon(monkeypatch, 5)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.model.files import GOOD
+from tests.waits import give_up_soon
 from tidegate.ledger import Head, Ledger, Stream
 from tidegate_dev.broker import KafkaBroker
 
@@ -188,7 +189,7 @@ def test_silent_broker_and_ledger_are_asked_again(
     topic = f"{world.stream.pipeline}-late"
     world.create(topic, partitions=1)
     world.send({"topic": topic, "value": b"x"})
-    monkeypatch.setattr("tidegate.kafka.log._API_TIMEOUT_MS", 2_000)
+    give_up_soon(monkeypatch, 2)
     monkeypatch.setenv("TIDEGATE_KAFKA", "127.0.0.1:1")
     monkeypatch.setenv("TIDEGATE_LEDGER", "sqlite:////no/such/folder/ledger.db")
 

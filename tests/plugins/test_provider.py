@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft7Validator
 
+from tests.waits import give_up_soon
+
 pytestmark = pytest.mark.airflow
 
 
@@ -71,7 +73,7 @@ def test_the_form_s_button_asks_the_broker(broker: object, monkeypatch: pytest.M
 def test_a_broker_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate_airflow.hook import KafkaHook
 
-    monkeypatch.setattr("tidegate.kafka.log._API_TIMEOUT_MS", 2_000)
+    give_up_soon(monkeypatch, 2)
     monkeypatch.setenv(
         "AIRFLOW_CONN_TIDEGATE_KAFKA", '{"conn_type": "tidegate_kafka", "host": "127.0.0.1", "port": 1}'
     )

@@ -18,6 +18,7 @@ from tests.plugins.runs import CREATED, SUFFIX
 from tests.plugins.ui import Airflow, add_dag, airflow_server
 from tests.postgres import PostgresServer
 from tests.seeded import Seeded, unusable
+from tests.waits import give_up_soon
 from tidegate.app import stream_of
 from tidegate.errors import QualityFailed, TopicRecreated
 from tidegate.ledger import Ledger, QualityResult, Stream
@@ -289,7 +290,7 @@ def test_failing_or_clock_ahead_stream_is_not_ok(airflow: Airflow, history: Seed
 def test_doctors_findings_take_the_right_to_read_logs(
     airflow: Airflow, history: Seeded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.kafka.log._API_TIMEOUT_MS", 2_000)
+    give_up_soon(monkeypatch, 2)
     monkeypatch.setenv("TIDEGATE_KAFKA", "127.0.0.1:1")
     pipeline = history.add_sample("availability")
     history.fail(pipeline, 4, "validate", QualityFailed("Too many nulls", "Correct the data."))

@@ -16,6 +16,7 @@ from tests.attempts import committed
 from tests.batch.test_source import own_home
 from tests.kafka.batches import batch_of, batches_of, begin, message
 from tests.sinks.kafka.sending import SEVERAL, Sending, once
+from tests.waits import give_up_soon
 from tidegate.batch import check_progress
 from tidegate.errors import BrokerUnavailable, Fenced, TidegateError
 from tidegate.failpoints import FailpointRaised, ReplyLost
@@ -144,7 +145,7 @@ def test_broker_lost_in_publish_is_transient(
         broker.kill()
         with monkeypatch.context() as patched:
             patched.setattr(producer, "_INIT_SECONDS", 3.0)
-            patched.setattr("tidegate.kafka.log._API_TIMEOUT_MS", 3_000)
+            give_up_soon(patched)
             with pytest.raises(BrokerUnavailable, match="nothing is lost"):
                 sending.batches.publish(2)
         broker.start()
