@@ -18,8 +18,8 @@ class Serial(Model):
 
     def _handle(self, step: Step) -> None:
         if self.settings.on == "quiet":
-            # as in a model of keys: a silence that has ended between two records of the key is one
-            self._fire(lambda _: step.record.timestamp - 1, step.record.key)
+            # a silence that has ended between two records of a key is one; timers of one instant go by key
+            self._fire(lambda _: step.record.timestamp - 1)
         self._apply(step)
         self._fire(lambda _: step.now)
         if self.settings.bounded:
