@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate import kernel
 from tidegate.errors import TidegateError
@@ -46,6 +45,7 @@ from tidegate.spark.computation import Before, Computation, Frames, PlannedBatch
 from tidegate.spark.explain import TracedOutput
 from tidegate.spark.frames import emission_frame, readers_of_source
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
+from tidegate.spark.level import LevelRows
 from tidegate.spark.lookups import expected_rows, joined, rejoined
 from tidegate.spark.retraction import changes, retracting
 from tidegate.spark.session import changed
@@ -216,7 +216,7 @@ class CaseRun(Computation):
         changed = self._tables.changed_at(step)
         again = rejoined(self._frame(last), records, self._pipeline, tables, changed, step, times)
         again = again.withColumn("__turn", F.lit(step).cast("long"))
-        rows = self._rows([pass_], {source: again}, [])[0].toArrow()
+        rows = self._rows([pass_], {source: again}, [])[0].frame.toArrow()
         self._rejoined[step].append((last, times, rows))
         return moved(rows, first)
 
@@ -275,12 +275,12 @@ class CaseRun(Computation):
         """Apply a pass for all runs."""
         if pass_.reads_source and self._reading.selects:
             records = self._source_rows(pass_)
-            frames = {"": self._frame(pa.Table.from_batches([records]))}
-            rows, (types,) = self._rows([pass_], frames, [])
+            rows = LevelRows.of(self._frame(pa.Table.from_batches([records])))
+            types = self._source_key(pass_, {})
         else:
             rows, (types,) = self._rows([pass_], *self._input_frames(pass_))
-            records = _one_batch(rows.toArrow())
-        (task,) = self._tasks([pass_], [Port(0, 0)], to_arrow_schema(rows.schema), [types], "")
+            records = _one_batch(rows.frame.toArrow())
+        (task,) = self._tasks([pass_], [Port(0, 0)], rows.columns, [types], "")
         columns = [name for name in ("turn", "part") if name in records.schema.names]
         records = records.sort_by([(name, "ascending") for name in columns])
         self._keys[pass_.name] = types

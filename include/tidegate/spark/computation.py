@@ -36,11 +36,11 @@ from tidegate.spark.frames import (
 from tidegate.spark.guard import SETTINGS as GUARD_SETTINGS
 from tidegate.spark.guard import guards_of
 from tidegate.spark.kernel_task import Forwarding, KernelTask, StageOutput
-from tidegate.spark.level import TimeTask, decided_frame, timed_frame
+from tidegate.spark.level import LevelRows, TimeTask, decided_frame, timed_frame
 from tidegate.spark.lookups import PinnedTables, StateVersion, enrich, expected_rows, rejoined
 from tidegate.spark.outbox import outbox_format
 from tidegate.spark.retraction import changes, retracting
-from tidegate.spark.row_batches import RowBatches, batched
+from tidegate.spark.row_batches import RowBatches
 from tidegate.spark.rows import kernel_schema, record_rows
 from tidegate.spark.semantics import pin_semantics
 from tidegate.spark.session import changed, compile_expressions, cores_of, prepare
@@ -307,12 +307,10 @@ class Computation:
         level = self._levels[depth]
         following = self._levels[depth + 1] if depth + 1 < len(self._levels) else []
         rows, keys = self._rows(level, frames, keys)
-        in_batches = self._columns_in_batches(level)
-        rows = self._with_expected(rows, level, keys, in_batches)
+        rows = self._with_expected(rows, level, keys)
         ports = ports_of(following, level)
-        columns = in_batches or to_arrow_schema(rows.schema)
-        tasks = self._tasks(level, ports, columns, keys, attempt)
-        decided = decided_frame(rows, tasks, self._slots, len(following), in_batches)
+        tasks = self._tasks(level, ports, rows.columns, keys, attempt)
+        decided = decided_frame(rows, tasks, self._slots, len(following))
         if not following:
             return {"": decided}, keys
         if level[0].is_filter:
@@ -322,30 +320,27 @@ class Computation:
 
     def _rows(
         self, level: Sequence[KernelPass], frames: Frames, keys: Sequence[KeyTypes]
-    ) -> tuple[DataFrame, list[KeyTypes]]:
+    ) -> tuple[LevelRows, list[KeyTypes]]:
         """Return the kernel's rows for the passes of a level, and the columns of their keys."""
         if not level[0].reads_source:
             (frame,) = frames.values()
-            return self._kernel_rows(frame, level, dict(enumerate(level))), list(keys)
-        if self._reading.selects:
-            return frames[""], [self._source_key(pass_, frames) for pass_ in level]
+            return LevelRows.of(self._kernel_rows(frame, level, dict(enumerate(level)))), list(keys)
+        if (made := self._rows_of_sources()) is not None:
+            columns = to_arrow_schema(spark_types(made.schema))
+            rows = LevelRows(frames[""], columns, self._reading.in_batches)
+            return rows, [self._source_key(pass_, frames) for pass_ in level]
         if level[0].remembers_records:
             frames = {name: self._with_rejoined(frame, level[0]) for name, frame in frames.items()}
         if level[0].is_filter:
             frames = {name: packed(frame, level[0], self._pipeline) for name, frame in frames.items()}
         unions = {n: spark_types(union_schema(self._pipeline, pass_)) for n, pass_ in enumerate(level)}
-        rows = []
+        of_sources = []
         for name, frame in frames.items():
             readers = {number: level[number] for number in readers_of_source(name, level)}
-            rows.append(self._kernel_rows(source_frame(frame, readers, unions), level, readers))
+            of_sources.append(self._kernel_rows(source_frame(frame, readers, unions), level, readers))
         # A source has no values for the passes that do not read it.
-        union = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), rows)
-        return union, [self._source_key(pass_, frames) for pass_ in level]
-
-    def _columns_in_batches(self, level: Sequence[KernelPass]) -> pa.Schema | None:
-        """Return the columns of a level's rows that come in row batches; None if they do not."""
-        made = self._rows_of_sources() if level[0].reads_source and self._reading.in_batches else None
-        return None if made is None else to_arrow_schema(spark_types(made.schema))
+        union = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), of_sources)
+        return LevelRows.of(union), [self._source_key(pass_, frames) for pass_ in level]
 
     def _with_rejoined(self, frame: DataFrame, pass_: KernelPass) -> DataFrame:
         """Add the last records whose looked-up row has changed since the batch before."""
@@ -361,27 +356,18 @@ class Computation:
         return rejoined(last, frame, self._pipeline, tables, changed, self._plan.seq, times)
 
     def _with_expected(
-        self,
-        rows: DataFrame,
-        level: Sequence[KernelPass],
-        keys: Sequence[KeyTypes],
-        in_batches: pa.Schema | None,
-    ) -> DataFrame:
+        self, rows: LevelRows, level: Sequence[KernelPass], keys: Sequence[KeyTypes]
+    ) -> LevelRows:
         """Add the keys of tables to the rows of stages that expect them.
 
-        Args:
-            rows: kernel rows, or row batches.
-            level: the passes.
-            keys: the columns of their keys.
-            in_batches: the columns of the rows in row batches; None: the rows are in none.
+        `keys` are the columns of the keys of the passes.
         """
-        columns = rows.schema if in_batches is None else spark_types(in_batches)
         for number, (pass_, types) in enumerate(zip(level, keys, strict=True)):
             if (expected := self._fed(pass_)) is not None:
                 table = self._before.lookups[expected.table].open(self._spark)
-                of_pass = (number, pass_.name)
+                columns, of_pass = spark_types(rows.columns), (number, pass_.name)
                 of_table = expected_rows(table, expected, types, columns, of_pass, self._plan.seq)
-                rows = rows.unionByName(of_table if in_batches is None else batched(of_table, self._slots))
+                rows = rows.also(of_table, self._slots)
         return rows
 
     def _fed(self, pass_: KernelPass) -> Expected | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate.kernel.rows import with_column
 from tidegate.kernel.stage import Place
 from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.frames import forwarded_schema
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, Output, PassTask
-from tidegate.spark.row_batches import rows_in
+from tidegate.spark.row_batches import batched, rows_in
 from tidegate.spark.rows import key_hash
 from tidegate.spark.shuffle import (
     TO,
@@ -40,6 +41,37 @@ from tidegate.spark.shuffle import (
     times_before,
 )
 from tidegate.spark.source import spark_types
+
+
+@dataclass(frozen=True)
+class LevelRows:
+    """The kernel rows of a level, with the number of their pass in `TO`.
+
+    Args:
+        frame: the rows themselves, or row batches.
+        columns: the columns of the rows.
+        in_batches: whether the frame has row batches.
+    """
+
+    frame: DataFrame
+    columns: pa.Schema
+    in_batches: bool = False
+
+    @staticmethod
+    def of(frame: DataFrame) -> LevelRows:
+        """Return rows that Spark has made."""
+        return LevelRows(frame, to_arrow_schema(frame.schema))
+
+    def also(self, rows: DataFrame, slots: Slots) -> LevelRows:
+        """Return these rows and others, which Spark has made and which have the same columns.
+
+        Args:
+            rows: the other rows.
+            slots: the tasks of each pass.
+        """
+        others = batched(rows, slots) if self.in_batches else rows
+        return replace(self, frame=self.frame.unionByName(others))
+
 
 TIME_ORDER = ("__topic", "__partition", "__rank", "__side")
 """The columns by which a `TimeTask` takes its rows: reports first, since nulls sort first. Of two emissions
@@ -127,7 +159,7 @@ class LevelTask:
         slots: the number of tasks of each pass.
         schema: the columns of what comes out.
         copies: the number of tasks of the next level, each of which gets all reports; 1 for the driver.
-        in_batches: the columns of the rows in row batches; None: the rows are in none.
+        in_batches: the columns of the rows that come in row batches; None: they come one by one.
     """
 
     passes: tuple[PassTask, ...]
@@ -155,40 +187,34 @@ def task_number() -> int:
     return int(context.partitionId())
 
 
-def decided_frame(
-    rows: DataFrame,
-    tasks: Sequence[KernelTask],
-    slots: Slots,
-    following: int,
-    in_batches: pa.Schema | None = None,
-) -> DataFrame:
-    """Apply the kernel to the rows, in the order of their hashes.
+def decided_frame(rows: LevelRows, tasks: Sequence[KernelTask], slots: Slots, following: int) -> DataFrame:
+    """Apply the kernel to the rows of a level, in the order of their hashes.
 
     Args:
-        rows: kernel rows, or row batches.
+        rows: the rows.
         tasks: a task for each pass of the level.
         slots: the ranges of hashes of the tasks of each pass.
-        following: the number of passes of the next level.
-        in_batches: the columns of the rows in row batches; None: the rows are in none.
+        following: the number of passes of the next level; 0 if the driver is next.
     """
     number, schema = slots.number * len(tasks), tasks[0].output.forwarding.schema
-    if in_batches is not None:
-        placed = arranged(rows, number, F.col(TO), [hash_order()])
-        return _applied_frame(placed, tasks, slots, schema, following, in_batches)
+    copies = following * slots.number or 1
+    if rows.in_batches:
+        placed = arranged(rows.frame, number, F.col(TO), [hash_order()])
+        return _applied(placed, LevelTask(tuple(tasks), slots.number, schema, copies, rows.columns))
     of_hash = task_of(slots, F.col("hash"))
     if all(task.logic.bound is None for task in tasks):
-        placed = arranged(rows, number, of_hash, [hash_order()])
-        return _applied_frame(placed, tasks, slots, schema, following)
+        placed = arranged(rows.frame, number, of_hash, [hash_order()])
+        return _applied(placed, LevelTask(tuple(tasks), slots.number, schema, copies))
     # The tasks of a bounded stage have whole topic-partitions: its emissions are brought together by key,
     # and only then written.
     merged = forwarded_schema([(task.logic, task.rows) for task in tasks])
-    first = [task.before_merge(merged) for task in tasks]
-    placed = arranged(rows, number, of_hash, partition_order(rows))
-    decided = _applied_frame(placed, first, slots, merged, len(tasks))
+    before_merge = tuple(task.before_merge(merged) for task in tasks)
+    placed = arranged(rows.frame, number, of_hash, partition_order(rows.frame))
+    decided = _applied(placed, LevelTask(before_merge, slots.number, merged, number))
     by_key = key_hash(F.col("key"), F.col("topic"), F.col("partition"), F.col("offset"))
     order = ["hash", *BY_KEY_AND_RANK]
     placed = arranged(decided.withColumn("hash", by_key), number, of_hash, order)
-    return _applied_frame(placed, [task.merging for task in tasks], slots, schema, following)
+    return _applied(placed, LevelTask(tuple(task.merging for task in tasks), slots.number, schema, copies))
 
 
 def timed_frame(frame: DataFrame, tasks: Sequence[TimeTask], slots: Slots) -> DataFrame:
@@ -199,28 +225,11 @@ def timed_frame(frame: DataFrame, tasks: Sequence[TimeTask], slots: Slots) -> Da
         slots: the ranges of hashes of the tasks of each pass.
     """
     of_place = task_of(slots, F.xxhash64("__topic", "__partition"))
-    placed = arranged(frame, slots.number * len(tasks), of_place, TIME_ORDER)
-    return _applied_frame(placed, tasks, slots, tasks[0].schema, len(tasks))
+    number = slots.number * len(tasks)
+    placed = arranged(frame, number, of_place, TIME_ORDER)
+    return _applied(placed, LevelTask(tuple(tasks), slots.number, tasks[0].schema, number))
 
 
-def _applied_frame(
-    placed: DataFrame,
-    tasks: Sequence[PassTask],
-    slots: Slots,
-    schema: pa.Schema,
-    following: int,
-    in_batches: pa.Schema | None = None,
-) -> DataFrame:
-    """Return what the tasks of a level make of the rows of a frame.
-
-    Args:
-        placed: the rows, as `arranged` returns them.
-        tasks: a task for each pass of the level.
-        slots: the ranges of hashes of the tasks of each pass.
-        schema: the columns of what comes out.
-        following: the number of passes of the next level; 0 if the driver is next.
-        in_batches: the columns of the rows in row batches; None: the rows are in none.
-    """
-    copies = following * slots.number or 1
-    task = LevelTask(tuple(tasks), slots.number, schema, copies, in_batches)
-    return placed.mapInArrow(task, spark_types(schema))
+def _applied(placed: DataFrame, task: LevelTask) -> DataFrame:
+    """Return what the tasks of a level make of the rows of a frame, which `arranged` has placed."""
+    return placed.mapInArrow(task, spark_types(task.schema))
