@@ -185,7 +185,7 @@ def _peer(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
         | {"delivery.report.only.error": True, "queue.buffering.max.messages": 0}
     )
     for batch in topic_messages(sink, outbox):
-        for key, value, timestamp_ms, headers in message_columns(batch):
+        for key, value, timestamp_ms, headers in zip(*message_columns(batch), strict=True):
             producer.produce(sink.topic, value, key, timestamp=timestamp_ms, headers=headers)
     producer.flush()
     return time.perf_counter() - began

@@ -55,7 +55,8 @@ def test_only_the_last_chunk_is_marked_last(count: int, last: list[bool]) -> Non
 def test_columns_give_back_each_message(messages: list[Message]) -> None:
     batch = batch_of(messages)
     assert list(messages_of(batch)) == messages
-    assert list(message_columns(batch)) == [tuple(item) for item in messages]
+    columns = zip(*message_columns(batch), strict=True)
+    assert [(*fixed, headers or []) for *fixed, headers in columns] == [tuple(item) for item in messages]
     assert sizes_of(batch).tolist() == [item.size for item in messages]
 
 

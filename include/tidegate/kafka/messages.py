@@ -8,7 +8,7 @@ columns of headers that a pipeline names begin with `HEADER`, since they can hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -46,12 +46,28 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
     return map(Message, *(objects_of(batch.column(name)) for name in _FIXED), headers)
 
 
-def message_columns(batch: pa.RecordBatch) -> Iterator[tuple[bytes | None, bytes | None, int, Any]]:
-    """Yield the messages of a batch as plain tuples: key, value, timestamp (epoch ms), headers.
+class MessageColumns(NamedTuple):
+    """The parts of many messages, one after the other: for code that sends many of them."""
 
-    This is faster than `messages_of`, for code that sends many messages.
-    """
-    return zip(*(objects_of(batch.column(name)) for name in _FIXED), _headers_of(batch), strict=True)
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    timestamps_ms: Sequence[int]
+    headers: Iterable[list[tuple[str, bytes | None]] | None]
+    """None: there are none. An empty list takes librdkafka longer than a message without headers."""
+
+
+def message_columns(batch: pa.RecordBatch) -> MessageColumns:
+    """Return the messages of a batch as columns of Python's objects."""
+    keys, values, timestamps = (objects_of(batch.column(name)) for name in _FIXED)
+    has_headers = any(name not in _FIXED for name in _filled(batch))
+    headers = _headers_of(batch) if has_headers else repeat(None, batch.num_rows)
+    return MessageColumns(keys, values, timestamps, headers)
+
+
+def _filled(batch: pa.RecordBatch) -> list[str]:
+    """Return the columns in which a message has something."""
+    columns = zip(batch.schema.names, batch.columns, strict=True)
+    return [name for name, column in columns if column.null_count < batch.num_rows]
 
 
 def objects_of(column: pa.Array) -> list[Any]:
@@ -75,8 +91,7 @@ def _headers_of(batch: pa.RecordBatch) -> Iterable[list[tuple[str, bytes | None]
 
 
 def _named_headers(batch: pa.RecordBatch) -> Iterable[list[tuple[str, bytes | None]]]:
-    names = [name for name in batch.schema.names if name not in (*_FIXED, BROUGHT)]
-    names = [name for name in names if batch.column(name).null_count < batch.num_rows]
+    names = [name for name in _filled(batch) if name not in (*_FIXED, BROUGHT)]
     if not names:
         return [[] for _ in range(batch.num_rows)]
     # made of functions in C: a comprehension per message took six times as long

@@ -10,8 +10,10 @@ Errors of the client are translated into errors that say why, and whether a retr
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import repeat
 from types import TracebackType
 from typing import Any
 
@@ -294,12 +296,14 @@ class TransactionalProducer:
         """Queue a batch of messages (see `kafka.messages`); the key of each message decides its
         partition.
         """
-        produce = self._client.produce
+        keys, values, timestamps, headers = message_columns(batch)
+        # To the client, timestamp 0 means "now", so the first millisecond of 1970 is sent as the second.
+        times = (time_ms or 1 for time_ms in timestamps) if 0 in timestamps else timestamps
+        # `map` with positional arguments takes half of the time of a loop with keywords.
+        fixed = map(repeat, (_BY_KEY, None, None))
+        sent = map(self._client.produce, repeat(topic), values, keys, *fixed, times, headers)
         try:
-            for key, value, timestamp_ms, headers in message_columns(batch):
-                # Positional arguments take two thirds of the time of keywords. To the client, timestamp 0
-                # means "now", so the first millisecond of 1970 is sent as the second.
-                produce(topic, value, key, _BY_KEY, None, None, timestamp_ms or 1, headers)
+            deque(sent, maxlen=0)
         except KafkaException as error:
             raise self._cause(error) from error
 

@@ -59,8 +59,13 @@ _PYSPARK_DEFAULTS = {
     "spark.sql.artifact.isolation.enabled": "false",
 }
 """The settings that PySpark gives to a context which it makes itself."""
-_LOCAL_WORKERS = {"spark.python.daemon.module": "tidegate.spark.daemon"}
-"""Not for a cluster's workers, which may get tidegate only with their first task."""
+_LOCAL_WORKERS = {
+    # not for a cluster's workers, which may get tidegate only with their first task
+    "spark.python.daemon.module": "tidegate.spark.daemon",
+    # Spark uses these checksums only to name the disk or network that has damaged a shuffle.
+    "spark.shuffle.checksum.enabled": "false",
+}
+"""The settings of a session whose workers are on this machine."""
 _PROVIDERS = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
 
 

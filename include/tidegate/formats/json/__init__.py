@@ -147,11 +147,15 @@ def rows_nested_deeper(most: int, texts: pa.StringArray, values: Sequence[bytes 
 
     Example: with `most` 2, the value `[[[` is such a row, although it is not valid JSON.
     """
-    long = pc.greater(pc.binary_length(texts), most)
-    for row in map(int, np.flatnonzero(pc.fill_null(long, False))):
-        value = values[row] or b""
-        # cheap tests first: only a long value with many brackets is scanned
-        if value.count(b"[") + value.count(b"{") > most and _depth(value) > most:
+    if pc.all(pc.less_equal(pc.binary_length(texts), most)).as_py():
+        return
+    # one look at the bytes of all values: only a value with many brackets is scanned
+    _, starts, content = texts.buffers()
+    codes = np.frombuffer(content, np.uint8)
+    opened = np.flatnonzero((codes | 0x20) == ord("{"))  # "[" is "{" without that bit
+    before = np.searchsorted(opened, np.frombuffer(starts, np.int32)[texts.offset :][: len(texts) + 1])
+    for row in map(int, np.flatnonzero(np.diff(before) > most)):
+        if _depth(values[row] or b"") > most:
             yield row
 
 
