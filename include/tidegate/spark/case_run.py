@@ -275,7 +275,7 @@ class CaseRun(Computation):
         """Apply a pass for all runs."""
         if pass_.reads_source and self._reading.selects:
             records = self._source_rows(pass_)
-            rows = LevelRows.of(self._frame(pa.Table.from_batches([records])))
+            rows = LevelRows.of_frame(self._frame(pa.Table.from_batches([records])))
             types = self._source_key(pass_, {})
         else:
             rows, (types,) = self._rows([pass_], *self._input_frames(pass_))

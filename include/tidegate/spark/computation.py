@@ -324,7 +324,7 @@ class Computation:
         """Return the kernel's rows for the passes of a level, and the columns of their keys."""
         if not level[0].reads_source:
             (frame,) = frames.values()
-            return LevelRows.of(self._kernel_rows(frame, level, dict(enumerate(level)))), list(keys)
+            return LevelRows.of_frame(self._kernel_rows(frame, level, dict(enumerate(level)))), list(keys)
         if (made := self._rows_of_sources()) is not None:
             columns = to_arrow_schema(spark_types(made.schema))
             rows = LevelRows(frames[""], columns, self._reading.in_batches)
@@ -340,7 +340,7 @@ class Computation:
             of_sources.append(self._kernel_rows(source_frame(frame, readers, unions), level, readers))
         # A source has no values for the passes that do not read it.
         union = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), of_sources)
-        return LevelRows.of(union), [self._source_key(pass_, frames) for pass_ in level]
+        return LevelRows.of_frame(union), [self._source_key(pass_, frames) for pass_ in level]
 
     def _with_rejoined(self, frame: DataFrame, pass_: KernelPass) -> DataFrame:
         """Add the last records whose looked-up row has changed since the batch before."""
@@ -367,7 +367,7 @@ class Computation:
                 table = self._before.lookups[expected.table].open(self._spark)
                 columns, of_pass = spark_types(rows.columns), (number, pass_.name)
                 of_table = expected_rows(table, expected, types, columns, of_pass, self._plan.seq)
-                rows = rows.also(of_table, self._slots)
+                rows = rows.with_rows(of_table, self._slots)
         return rows
 
     def _fed(self, pass_: KernelPass) -> Expected | None:

@@ -58,19 +58,19 @@ class LevelRows:
     in_batches: bool = False
 
     @staticmethod
-    def of(frame: DataFrame) -> LevelRows:
+    def of_frame(frame: DataFrame) -> LevelRows:
         """Return rows that Spark has made."""
         return LevelRows(frame, to_arrow_schema(frame.schema))
 
-    def also(self, rows: DataFrame, slots: Slots) -> LevelRows:
-        """Return these rows and others, which Spark has made and which have the same columns.
+    def with_rows(self, rows: DataFrame, slots: Slots) -> LevelRows:
+        """Return these rows and more of the same columns, which Spark has made.
 
         Args:
-            rows: the other rows.
+            rows: the rows to add.
             slots: the tasks of each pass.
         """
-        others = batched(rows, slots) if self.in_batches else rows
-        return replace(self, frame=self.frame.unionByName(others))
+        added = batched(rows, slots) if self.in_batches else rows
+        return replace(self, frame=self.frame.unionByName(added))
 
 
 TIME_ORDER = ("__topic", "__partition", "__rank", "__side")
