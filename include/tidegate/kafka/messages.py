@@ -52,8 +52,8 @@ class MessageColumns(NamedTuple):
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     timestamps_ms: Sequence[int]
-    headers: Iterable[list[tuple[str, bytes | None]] | None]
-    """None: there are none. An empty list takes librdkafka longer than a message without headers."""
+    headers: Iterable[Any]
+    """Lists of names and contents, or None: an empty list costs librdkafka more than none."""
 
 
 def message_columns(batch: pa.RecordBatch) -> MessageColumns:
