@@ -70,6 +70,23 @@ def test_columns_are_read_in_the_requested_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "emitted", "shards"),
+    [
+        *((10, 999_999, 1), (10, 1_999_999, 1), (10, 2_000_000, 2), (10, 5_000_000, 4), (3, 9_000_000, 2)),
+        *((100, 7_900_000, 4), (100, 8_000_000, 8), (200, 900_000_000, 64), (0, 0, 1)),
+    ],
+)
+def test_number_of_shards_is_a_power_of_two(files: int, emitted: int, shards: int) -> None:
+    rows = [emitted // max(files, 1) + (number < emitted % max(files, 1)) for number in range(files)]
+    stored = [
+        DataFile("outbox", "s", str(at), number, 1, "", 0, "", least_hash=2 * at, most_hash=2 * at + 1)
+        for at, number in enumerate(rows)
+    ]
+    # only the files count: nothing else is looked at
+    assert Outbox(None, None, "first", None, tuple(stored)).shards == shards  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     ("bounds", "outside"),
     [
         ((None, None), None),

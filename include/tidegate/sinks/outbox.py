@@ -80,7 +80,9 @@ class Outbox:
         # Tasks have ranges of hashes, so a key's emissions are all in one file; nothing else may be cut.
         if not all(_are_apart(*files) for files in pairwise(self.files)):
             return 1
-        return max(1, min(len(self.files), self.emitted // SHARD_EMISSIONS, MOST_SHARDS))
+        most = max(1, min(len(self.files), self.emitted // SHARD_EMISSIONS, MOST_SHARDS))
+        # a power of two: as most clusters have such a number of cores, none of them waits for the last shard
+        return 1 << most.bit_length() - 1
 
     def cut(self, number: int) -> list[Outbox]:
         """Return the outboxes of `number` shards, in a fixed order. Each has all emissions of its keys.
