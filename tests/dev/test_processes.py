@@ -19,7 +19,6 @@ from tidegate_dev import warden as warden_module
 from tidegate_dev.processes import MARKER, Supervised, claim_port, free_port, sweep
 from tidegate_dev.warden import living_below
 
-WARDEN = str(Path(warden_module.__file__))
 # a family: a child that ignores SIGTERM, and a grandchild in a session of its own, as Airflow and Spark have
 FAMILY = """
 trap '' TERM
@@ -115,7 +114,7 @@ def test_nothing_is_left_when_the_parent_dies_early(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_when_pipes_survive_the_parent(tmp_path: Path) -> None:
-    """A forked copy of the parent holds the pipes open, and the warden is asked to start when it is dead."""
+    """The parent dies before the warden starts, and a forked copy of the parent holds the pipes open."""
     with subprocess.Popen(["true"]) as parent:
         parent.wait()
     with warden(tmp_path, parent.pid, stdout=subprocess.DEVNULL) as process:
@@ -125,7 +124,18 @@ def test_nothing_is_left_when_pipes_survive_the_parent(tmp_path: Path) -> None:
 
 
 def warden(folder: Path, parent: int, stdout: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", WARDEN, str(parent), "0.2", "sh", "-c", FAMILY, str(folder)]
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        warden_module.__file__,
+        str(parent),
+        "0.2",
+        "sh",
+        "-c",
+        FAMILY,
+        str(folder),
+    ]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=subprocess.DEVNULL)
 
 

@@ -77,10 +77,10 @@ def test_columns_are_read_in_the_requested_order(tmp_path: Path) -> None:
     ],
 )
 def test_number_of_shards_is_a_power_of_two(files: int, emitted: int, shards: int) -> None:
-    rows = [emitted // max(files, 1) + (number < emitted % max(files, 1)) for number in range(files)]
+    counts = [emitted // max(files, 1) + (number < emitted % max(files, 1)) for number in range(files)]
     stored = [
-        DataFile("outbox", "s", str(at), number, 1, "", 0, "", least_hash=2 * at, most_hash=2 * at + 1)
-        for at, number in enumerate(rows)
+        DataFile("outbox", "s", str(at), count, 1, "", 0, "", least_hash=2 * at, most_hash=2 * at + 1)
+        for at, count in enumerate(counts)
     ]
     # only the files count: nothing else is looked at
     assert Outbox(None, None, "first", None, tuple(stored)).shards == shards  # type: ignore[arg-type]

@@ -70,13 +70,11 @@ class Supervised:
         if self.running:
             return
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        warden = [sys.executable, "-I", "-S", str(_WARDEN), str(os.getpid()), str(self._grace_s)]
         with self.log.open("ab") as sink:
             self._log_start = sink.tell()
             self._warden = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", str(_WARDEN)),
-                    *(str(os.getpid()), str(self._grace_s), *self.command),
-                ],
+                [*warden, *self.command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=sink,

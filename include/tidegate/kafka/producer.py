@@ -299,7 +299,7 @@ class TransactionalProducer:
         keys, values, timestamps, headers = message_columns(batch)
         # To the client, timestamp 0 means "now", so the first millisecond of 1970 is sent as the second.
         times = (time_ms or 1 for time_ms in timestamps) if 0 in timestamps else timestamps
-        # `map` with positional arguments takes half of the time of a loop with keywords.
+        # A loop takes a sixth longer than `map`, and keyword arguments half as long again.
         fixed = map(repeat, (_BY_KEY, None, None))
         sent = map(self._client.produce, repeat(topic), values, keys, *fixed, times, headers)
         try:

@@ -9,7 +9,7 @@ the last block is the clock of the batch applied, and does the newest state row 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.kernel.counts import Counts
-from tidegate.kernel.ordering import ENOUGH_ROWS, concatenated, group_ends, in_order, joined_and_released
+from tidegate.kernel.ordering import (
+    ENOUGH_ROWS,
+    concatenated,
+    group_ends,
+    in_order,
+    joined_and_released,
+    number_of_rows,
+)
 from tidegate.kernel.rows import BY_PARTITION, EMISSION, STATE, ints, with_column
 from tidegate.kernel.stage import Batch
 
@@ -177,10 +184,10 @@ def blocks(batches: Iterable[pa.RecordBatch], block_rows: Callable[[], int]) -> 
             if partition and _hash(partition[0]) != _hash(rows):
                 whole += partition
                 partition.clear()
-                if is_cut or _number(whole) >= ENOUGH_ROWS:
+                if is_cut or number_of_rows(whole) >= ENOUGH_ROWS:
                     yield joined_and_released(whole)
                 is_cut = False
-            elif _number(partition) >= (enough := block_rows()):
+            elif number_of_rows(partition) >= (enough := block_rows()):
                 block = joined_and_released(partition)
                 end = _last_record(block)
                 if end >= enough:
@@ -212,10 +219,6 @@ def _hash(rows: pa.RecordBatch, row: int = 0) -> int:
 def _place(rows: pa.RecordBatch, row: int) -> tuple[str, int, int]:
     topic, partition, turn = (rows.column(name)[row].as_py() for name in ("topic", "partition", "turn"))
     return topic, partition, turn
-
-
-def _number(batches: Sequence[pa.RecordBatch]) -> int:
-    return sum(rows.num_rows for rows in batches)
 
 
 def _last_record(rows: pa.RecordBatch) -> int:

@@ -182,13 +182,21 @@ def _strings(texts: pa.StringArray) -> pa.StringArray:
 
 def _may_need_escapes(texts: pa.StringArray) -> bool:
     """Return whether the texts contain a character that JSON escapes; one look at all their bytes."""
+    codes, _ = text_codes(texts)
+    return bool(((codes < 0x20) | (codes == ord('"')) | (codes == ord("\\"))).any())
+
+
+def text_codes(texts: pa.StringArray) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], Ints]:
+    """Return the bytes of all texts, one after the other, and where each begins; the last number is the end.
+
+    Example: the texts `a` and `bc` give the codes of `abc`, and 0, 1 and 3.
+    """
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):  # Arrow lets an array without values have no offsets
-        return False
+        return np.empty(0, np.uint8), np.zeros(len(texts) + 1, np.int64)
     # a slice shares the buffers of its whole array
-    start, end = np.frombuffer(offsets, np.int32)[texts.offset :][[0, len(texts)]]
-    codes = np.frombuffer(data, np.uint8)[start:end]
-    return bool(((codes < 0x20) | (codes == ord('"')) | (codes == ord("\\"))).any())
+    starts = np.frombuffer(offsets, np.int32)[texts.offset :][: len(texts) + 1].astype(np.int64)
+    return np.frombuffer(data, np.uint8)[starts[0] : starts[-1]], starts - starts[0]
 
 
 def _floats(values: pa.FloatingPointArray) -> pa.StringArray:

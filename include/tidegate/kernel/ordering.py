@@ -291,12 +291,17 @@ def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     schema, columns = batches[0].schema, []
-    nulls = cache(partial(pa.nulls, sum(batch.num_rows for batch in batches)))
+    nulls = cache(partial(pa.nulls, number_of_rows(batches)))
     for place, field in enumerate(schema):
         parts = [batch.column(place) for batch in batches]
         is_null = all(part.null_count == len(part) for part in parts)
         columns.append(nulls(field.type) if is_null else _joined(field.name, parts, batches[-1]))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def number_of_rows(batches: Sequence[pa.RecordBatch]) -> int:
+    """Return the number of the rows of all batches."""
+    return sum(batch.num_rows for batch in batches)
 
 
 def _joined(name: str, parts: Sequence[pa.Array], last: pa.RecordBatch) -> pa.Array:

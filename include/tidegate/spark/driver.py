@@ -62,7 +62,7 @@ _PYSPARK_DEFAULTS = {
 _LOCAL_WORKERS = {
     # not for a cluster's workers, which may get tidegate only with their first task
     "spark.python.daemon.module": "tidegate.spark.daemon",
-    # Spark uses these checksums only to name the disk or network that has damaged a shuffle.
+    # Spark looks at these checksums only after it has found damage, to tell a disk from a network.
     "spark.shuffle.checksum.enabled": "false",
 }
 """The settings of a session whose workers are on this machine."""

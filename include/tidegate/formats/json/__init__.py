@@ -27,6 +27,7 @@ from tidegate.formats.json.columns import ColumnBuilder, attribute
 from tidegate.formats.registry import Format, SchemaLanguage
 from tidegate.formats.schemas import PinnedSchema, schema_text
 from tidegate.formats.text import NOT_UTF8, texts_of
+from tidegate.kernel.json_text import text_codes
 
 if TYPE_CHECKING:
     from tidegate.formats.records import RecordLayout
@@ -149,11 +150,10 @@ def rows_nested_deeper(most: int, texts: pa.StringArray, values: Sequence[bytes 
     """
     if not pc.any(pc.greater(pc.binary_length(texts), most)).as_py():
         return
-    # one look at the bytes of all values: only a value with many brackets is scanned
-    _, starts, content = texts.buffers()
-    codes = np.frombuffer(content, np.uint8)
+    # brackets are counted in the bytes of all values at once: only a value with many of them is scanned
+    codes, starts = text_codes(texts)
     opened = np.flatnonzero((codes | 0x20) == ord("{"))  # "[" is "{" without that bit
-    before = np.searchsorted(opened, np.frombuffer(starts, np.int32)[texts.offset :][: len(texts) + 1])
+    before = np.searchsorted(opened, starts)
     for row in map(int, np.flatnonzero(np.diff(before) > most)):
         if _depth(values[row] or b"") > most:
             yield row
