@@ -81,7 +81,7 @@ def emissions(world: World) -> dict[str, list[dict[str, Any]]]:
     return rows_by_stage
 
 
-@pytest.mark.sample(5, of="a naive model beside Spark")
+@pytest.mark.sample(3, of="a naive model beside Spark")
 def test_cut_run_has_the_emissions_of_a_whole(world: World) -> None:
     visits(world)
     write(world, generation=1)

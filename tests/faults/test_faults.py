@@ -68,6 +68,7 @@ def test_faults_and_retries_leave_no_trace(pool: Pool, capsys: pytest.CaptureFix
 
 @pytest.mark.broker
 @pytest.mark.spark
+@pytest.mark.long
 def test_lost_server_or_step_changes_nothing(pool: Pool, capsys: pytest.CaptureFixture[str]) -> None:
     connected = [case for case in connected_cases() if case[0].history == CONNECTED and len(case) == 1]
     assert_nobody_can_tell(pool, connected, IN_A_SERVER, capsys)

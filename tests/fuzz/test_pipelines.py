@@ -71,7 +71,7 @@ def test_naive_model_covers_some_drawn_pipelines(drawn: Drawn) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + 6))
 def test_drawn_pipeline_gives_one_result_everywhere(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     assert list(differences(spark, seed, tmp_path)) == []

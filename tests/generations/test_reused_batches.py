@@ -191,7 +191,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.sample(5, of="a naive model beside Spark")
+@pytest.mark.sample(3, of="a naive model beside Spark")
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("before", "after", "reused"),

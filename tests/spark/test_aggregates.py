@@ -62,7 +62,7 @@ def comparable(value: Any) -> Any:
     return str(value) if isinstance(value, Decimal) else value
 
 
-@pytest.mark.sample(5, of="a naive model beside Spark")
+@pytest.mark.sample(3, of="a naive model beside Spark")
 @pytest.mark.parametrize("batches", [1, 4])
 def test_aggregates_equal_those_of_spark(spark: SparkSession, tmp_path: Path, batches: int) -> None:
     reduce = {f"c{number}": call for number, call in enumerate(CALLS)}

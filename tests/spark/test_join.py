@@ -82,7 +82,7 @@ def _expected(history: list[JoinRecord], kind: str) -> Emissions:
     return emissions
 
 
-@pytest.mark.sample(5, of="a naive model beside Spark")
+@pytest.mark.sample(3, of="a naive model beside Spark")
 @pytest.mark.spark
 def test_batches_of_files_equal_the_naive_model(spark: SparkSession, tmp_path: Path) -> None:
     history, pipeline = _history(), _pipeline()

@@ -57,7 +57,7 @@ def _played(spark: SparkSession, root: Path, on_late: str, cut: int) -> Played:
     return played
 
 
-@pytest.mark.sample(5, of="a naive model beside Spark")
+@pytest.mark.sample(3, of="a naive model beside Spark")
 @pytest.mark.parametrize("cut", [5, 9])
 def test_outboxes_have_what_quarantine_would_get(spark: SparkSession, tmp_path: Path, cut: int) -> None:
     emitted = _played(spark, tmp_path / "emit", "emit", cut)

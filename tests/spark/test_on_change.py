@@ -111,7 +111,7 @@ def test_changed_and_deleted_rows_emit_again(
     assert stream.counts["rejoined"] == 2 * 3, "one of two keys a batch, in each of the three passes"
 
 
-@pytest.mark.sample(5, of="a naive model beside Spark")
+@pytest.mark.sample(3, of="a naive model beside Spark")
 def test_history_agrees_with_sql(spark: SparkSession, tmp_path: Path) -> None:
     chance, stream = random.Random(5), stream_of(spark, tmp_path)
     offset, records, tables = 0, [], []

@@ -53,7 +53,7 @@ def _records() -> list[CaseRecord]:
     return [CaseRecord(None, value.encode(), 50_000 + at, "in", 0, at) for at, value in enumerate(values)]
 
 
-@pytest.mark.sample(5, of="a naive model beside Spark")
+@pytest.mark.sample(3, of="a naive model beside Spark")
 @pytest.mark.parametrize("total", ["sum(n)", "sum(cast(conv(n, 10, 10) as int))"], ids=["read", "spark"])
 @pytest.mark.parametrize("deduplicate", ["offset", {"columns": ["n"], "keep": "1h"}], ids=["plain", "filter"])
 def test_each_stage_sends_the_timestamp_of_the_record(

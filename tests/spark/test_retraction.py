@@ -26,7 +26,7 @@ STAGES = [
 SOURCE = {"topics": ["in"], "format": "json", "columns": "id bigint, store string, q bigint", "key": ["id"]}
 
 
-@pytest.mark.sample(5, of="a naive model beside Spark")
+@pytest.mark.sample(3, of="a naive model beside Spark")
 def test_groups_follow_the_table_batch_by_batch(spark: SparkSession, tmp_path: Path) -> None:
     dice = random.Random(3)
     pipeline = parse_case_pipeline({"pipeline": "p", "source": SOURCE, "stages": STAGES}, "case")

@@ -116,7 +116,7 @@ def _value(text: str | None) -> Any:
     return None if text is None else read_exactly(text)
 
 
-@pytest.mark.sample(5, of="a naive model beside Spark")
+@pytest.mark.sample(3, of="a naive model beside Spark")
 @pytest.mark.spark
 @pytest.mark.parametrize("stages", [STAGES, IN_SPARK], ids=["read", "spark"])
 def test_branches_in_one_job_equal_a_case(
