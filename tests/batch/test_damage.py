@@ -54,7 +54,7 @@ def deep(committed: Committed) -> str:
 
 
 def test_whole_files_are_said_to_be_whole(committed: Committed) -> None:
-    assert "2 files are as they were written" in deep(committed)
+    assert "2 files read, each as it was written" in deep(committed)
 
 
 def test_live_files_stay_whole_after_cleaning(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_live_files_stay_whole_after_cleaning(tmp_path: Path) -> None:
     maintenance.compact_state(made.app, made.stream)
     cleaned = maintenance.clean(made.app, made.stream, time.time() + 100 * 24 * 3600)
     assert cleaned.files == 1
-    assert "3 files are as they were written" in deep(made)  # two manifests, and the snapshot's file
+    assert "3 files read, each as it was written" in deep(made)  # two manifests, and the snapshot's file
 
 
 STATE = pa.schema(

@@ -85,6 +85,7 @@ def test_records_deleted_in_kafka_are_named(world: World) -> None:
 def test_simulate_tells_what_became_of_each_record(world: World) -> None:
     given = world.folder / "input.jsonl"
     events = [{"value": {"storeId": "s1", "id": 1, "quantity": q}, "timestamp": q} for q in (10, 5)]
+    events.append({"value": {"storeId": "s1", "id": 1, "quantity": "few"}, "timestamp": 11})
     given.write_text("\n".join(map(json.dumps, events)))
     pipeline = world.folder / "pipelines" / "availability.yaml"
     result = invoke(world, "simulate", str(pipeline), "--input", str(given), "--explain")
@@ -92,6 +93,7 @@ def test_simulate_tells_what_became_of_each_record(world: World) -> None:
     assert [(line.get("fate"), line.get("reason")) for line in lines] == [
         ("new", None),
         ("suppressed", None),
+        ("quarantined: malformed: Expected `int | null`, got `str` - at `$.quantity`", None),
         (None, "new"),
     ]
     assert lines[1]["known"] == [{"emitted": {"isAvailable": True}}]

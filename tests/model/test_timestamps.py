@@ -76,6 +76,7 @@ def test_forms_that_go_together_are_accepted(timestamp: dict[str, Any]) -> None:
         ({"column": "at", "timezone": "Berlin"}, ".timezone", "'Berlin' is not a time zone", "Europe/Berlin"),
         ({"column": "at", "timezone": "CEST"}, ".timezone", "'CEST' is not a time zone", "Write a name"),
         ({"column": "at", "timezone": "utc"}, ".timezone", "'utc' is not a time zone", "Did you mean `UTC`?"),
+        ({"column": "big", "timezone": "UTC"}, ".timezone", "a number is an instant, and has no", "Leave it"),
         ({"column": "at", "zoneless": "reject"}, ".zoneless", "'reject' is not known", ""),
         (
             {"column": "at", "zoneless": "refuse", "timezone": "UTC"},

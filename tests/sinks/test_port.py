@@ -123,7 +123,7 @@ def test_doctor_checks_sink_with_permanent_progress(
 ) -> None:
     committed.commit(1, {"first": [], "second": [("1", 1)]})
     committed.publish(1)
-    inspect.check_sinks(committed.app, committed.pipeline)
+    assert inspect.sink_errors(committed.app, committed.pipeline) == []
     check_progress(committed.app, committed.stream)
     assert inspect.sink_warnings(committed.app, committed.pipeline) == []
     assert connections(committed.app.ledger, committed.stream) == {("kafka", None)}

@@ -391,7 +391,8 @@ def describe_next_batch(app: App, pipeline: Pipeline, trigger: Trigger) -> Itera
 
 def _lines(plan: Plan) -> Iterator[str]:
     clock = datetime.fromtimestamp(plan.clock_ms / 1000, timezone.utc).isoformat()
-    yield f"  clock {clock}, {plan.span} offsets" + (", emits what is buffered" if plan.drain else "")
+    drained = ", emits what is buffered" if plan.drain else ""
+    yield f"  clock {clock}, {counted(plan.span, 'offset')}{drained}"
     yield from (f"  {_range(range_)}" for range_ in plan.ranges)
     yield from (f"  lookup {table}: {pin}" for table, pin in plan.lookups.items())
 

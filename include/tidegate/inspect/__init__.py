@@ -13,7 +13,7 @@ from tidegate.inspect.check import (
     requested_checks,
 )
 from tidegate.inspect.emissions import Emissions, newest_emissions
-from tidegate.inspect.examine import check_sinks, damaged_files, sink_warnings
+from tidegate.inspect.examine import damaged_files, sink_errors, sink_warnings
 from tidegate.inspect.graph import Graph, Node, NodeKind, pipeline_graph
 from tidegate.inspect.learn import learn_suite, write_suite
 from tidegate.inspect.lineage import Lineage, SinkWritten, TopicRead, batch_lineage
@@ -65,7 +65,6 @@ __all__ = [
     "batch_lineage",
     "batch_report",
     "catalog_entries",
-    "check_sinks",
     "damaged_files",
     "details",
     "overviews",
@@ -74,6 +73,7 @@ __all__ = [
     "read_state",
     "newest_emissions",
     "stored_stages",
+    "sink_errors",
     "sink_warnings",
     "stage_metrics",
     "standing_metrics",

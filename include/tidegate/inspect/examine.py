@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -20,12 +20,13 @@ from tidegate.batch import (
     require_compatible,
     stalled_transactions,
 )
-from tidegate.errors import LakeDamaged, TidegateError, TopicMissing
+from tidegate.errors import LakeDamaged, TidegateError, TopicMissing, Transient
 from tidegate.inspect.streams import CatalogEntry, Tried, stream_condition
 from tidegate.ledger import EXPIRING, Head, LedgerReader, ManifestRef, Plan, Stream
 from tidegate.ledger.stream_condition import ConditionKind, StreamCondition, Urgency
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.planned import with_digests
+from tidegate.numerals import counted
 from tidegate.storage.datafile import verify
 from tidegate.storage.manifest import DataFile, Kind, Manifest
 
@@ -89,8 +90,12 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
         pipeline: The pipeline of the file.
     """
     stream, title = stream_of(pipeline), f"pipeline {name}"
+    errors: list[TidegateError] = []
     try:
         check_owner(app, stream)
+        errors = sink_errors(app, pipeline)
+        if errors:
+            raise errors[0]
         text, next_plan = _dry_run(app, pipeline)
     except TopicMissing as error:
         # before the first batch, a missing topic is only one that has not been created yet
@@ -98,9 +103,11 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
             yield Finding(title, FindingState.WAIT, f"{ConditionKind.NOT_STARTED.label}: {error}")
         else:
             yield from _failing_pipeline(app, stream, name, error)
+        yield from _more_sinks(name, errors)
         return
     except TidegateError as error:
         yield from _failing_pipeline(app, stream, name, error)
+        yield from _more_sinks(name, errors)
         return
     # the dry run has just succeeded, so an older recorded failure of `plan` is not shown
     condition = stream_condition(app, stream, next_plan.span, Tried())
@@ -141,7 +148,7 @@ def examine_files(app: App, stream: Stream) -> Iterator[Finding]:
     for damage in damaged:
         yield Finding(name, FindingState.WRONG, error_text(damage))
     if not damaged:
-        yield Finding(name, FindingState.OK, f"{number} files are as they were written")
+        yield Finding(name, FindingState.OK, f"{counted(number, 'file')} read, each as it was written")
 
 
 def examine_progress_topics(app: App, pipelines: Iterable[Pipeline]) -> Iterator[Finding]:
@@ -174,6 +181,14 @@ def _failing_pipeline(app: App, stream: Stream, name: str, error: TidegateError)
     yield from _causes(name, condition, but=type(error).__name__)
 
 
+def _more_sinks(name: str, errors: Sequence[TidegateError]) -> Iterator[Finding]:
+    """Yield a finding for each error of sinks but the first, which is that of the pipeline."""
+    # sinks of one connection have the same error
+    for text in dict.fromkeys(map(error_text, errors)):
+        if text != error_text(errors[0]):
+            yield Finding(f"sinks of {name}", FindingState.WRONG, text)
+
+
 def _without_pipeline(app: App, stream: Stream, text: str) -> Iterator[Finding]:
     name = f"{stream.pipeline}, generation {stream.generation}"
     try:
@@ -200,7 +215,6 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
     """Return a sentence on a plan that was made without storing it, and the plan. Raises what would halt
     the next run.
     """
-    check_sinks(app, pipeline)
     head = app.ledger.head(stream_of(pipeline))
     waiting = app.ledger.open_plan(head.stream)
     has_read = waiting is not None and app.ledger.attempt(head.stream, waiting.seq) is not None
@@ -224,7 +238,8 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
     withheld = "; it is not in charge: what it decides is withheld" if is_withheld else ""
     topics = ", ".join(new_topics(pipeline.sources, before, next_plan.ranges))
     added = f", new topics: {topics}" if topics else ""
-    return f"batch {head.seq} is the last, {next_plan.span} offsets wait{added}{planned}{withheld}", next_plan
+    waits = counted(next_plan.span, "offset")
+    return f"batch {head.seq} is the last, {waits} to read{added}{planned}{withheld}", next_plan
 
 
 def _after(head: Head, plan: Plan) -> Head:
@@ -291,16 +306,23 @@ def _readable(
             damaged.append(error.needed_by(reader))
 
 
-def check_sinks(app: App, pipeline: Pipeline) -> None:
-    """Check that nothing prevents publishing the next batch to the sinks of a pipeline file.
+def sink_errors(app: App, pipeline: Pipeline) -> list[TidegateError]:
+    """Return what prevents publishing the next batch, at most one error for each sink of a pipeline file:
+    what `OpenSink.check_settings` and `OpenSink.check_target` raise.
 
-    Raises what `OpenSink.check_settings` and `OpenSink.check_target` raise.
+    Nothing is asked after an error that a retry can mend: each further sink might wait as long for the same
+    server.
     """
-    sinks = app.sinks(stream_of(pipeline), pipeline)
-    for sink in sinks:
-        sink.check_settings()
-    for sink in sinks:
-        sink.check_target()
+    errors: list[TidegateError] = []
+    for sink in app.sinks(stream_of(pipeline), pipeline):
+        try:
+            sink.check_settings()
+            sink.check_target()
+        except TidegateError as error:
+            errors.append(error)
+            if isinstance(error, Transient):
+                break
+    return errors
 
 
 def sink_warnings(app: App, pipeline: Pipeline) -> list[str]:

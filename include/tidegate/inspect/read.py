@@ -18,6 +18,7 @@ from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.kernel_stages import kernel_stage
 from tidegate.model.pipeline import Pipeline
 from tidegate.model.stage import Stage, stage_named
+from tidegate.numerals import counted
 from tidegate.storage import DataFile
 from tidegate.storage.datafile import joined, read_files
 from tidegate.storage.schema import HASH, ORDER
@@ -43,8 +44,8 @@ def require_not_erased(app: App, stream: Stream, seq: int, key: str) -> None:
 def erasure_notes(app: App, stream: Stream, seq: int) -> list[str]:
     """Return a sentence for each erasure since batch `seq`, for those who list all keys."""
     return [
-        f"{len(erasure.keys)} keys were erased in batch {erasure.seq} (certificate {erasure.number}): they "
-        f"are missing here, whatever batch {seq} had of them."
+        f"Erased in batch {erasure.seq} (certificate {erasure.number}), and so not shown for batch {seq}: "
+        f"{counted(len(erasure.keys), 'key')}."
         for erasure in erasures_since(app, stream, seq)
     ]
 

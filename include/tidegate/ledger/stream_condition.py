@@ -17,6 +17,7 @@ from tidegate.ledger.promotions import Charge
 from tidegate.ledger.reader import LedgerReader
 from tidegate.ledger.records import Attempt, Plan, Stream
 from tidegate.model.compiled import longest_schedule_gap, output_count
+from tidegate.numerals import counted
 
 STALLED_AFTER = timedelta(minutes=10)
 """A planned batch without a worker for this long is behind; between two steps only seconds pass."""
@@ -276,8 +277,8 @@ def _unread(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[C
     if now_ms - clock_ms > allowed / timedelta(milliseconds=1):
         yield Cause(
             ConditionKind.BEHIND,
-            f"{facts.lag} offsets wait: records are read completely only up to {instant_text(clock_ms)}, "
-            f"though a run is due every {facts.schedule_gap}",
+            f"{counted(facts.lag, 'offset')} to read: records are read completely only up to "
+            f"{instant_text(clock_ms)}, though a run is due every {facts.schedule_gap}",
             "See that the DAG is not paused, that its runs end in time, and that `max_records` is enough.",
         )
 

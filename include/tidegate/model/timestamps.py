@@ -104,6 +104,15 @@ class TimestampColumn(Model):
         description="What a record with a time without a zone does: it is used, or goes into quarantine.",
     )
 
+    @field_validator("timezone")
+    @classmethod
+    def _check_timezone(cls, zone: str | None, info: Info) -> str | None:
+        type_ = _type_of(info)
+        is_number = info.data.get("format") in EPOCHS or (type_ is not None and type_.text in _NUMBERS)
+        if zone is not None and is_number:
+            raise mistake("a number is an instant, and has no zone", "Leave it out.")
+        return zone
+
     @field_validator("zoneless")
     @classmethod
     def _check_zoneless(cls, zoneless: str, info: Info) -> str:

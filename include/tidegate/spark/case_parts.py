@@ -37,6 +37,7 @@ Span = tuple[int, int]
 """Consecutive numbers: the first, and the one after the last."""
 RowNumbers = npt.NDArray[np.int64]
 _TRACE_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "reason", "at", "trace")
+_QUARANTINE_COLUMNS = ("topic", "partition", "offset", "timestamp", "input")
 
 
 @dataclass(frozen=True)
@@ -206,13 +207,14 @@ def without_repeats(
 class StageRun:
     """One run of a stage by its kernel task, with its state in memory.
 
-    `counts`, `traces` and `late` records are those of all batches so far; a trace is a mapping of the
-    kernel's trace row.
+    `counts`, `traces`, `quarantined` and `late` records are those of all batches so far; a trace is a
+    mapping of the kernel's trace row.
     """
 
     def __init__(self, task: KernelTask) -> None:
         self.counts = kernel.Counts()
         self.traces: list[Mapping[str, Any]] = []
+        self.quarantined: list[Mapping[str, Any]] = []
         self.late: list[pa.Table] = []
         self._task = task
         self._bounded = task.logic.bound is not None
@@ -246,7 +248,7 @@ class StageRun:
         """Return a run that goes on from here by itself."""
         run = copy(self)
         run.counts, run.traces, run._changed = kernel.Counts(self.counts), list(self.traces), []
-        run.late = list(self.late)
+        run.quarantined, run.late = list(self.quarantined), list(self.late)
         return run
 
     def apply(self, rows: pa.RecordBatch, times: Times, clock: int | None) -> pa.Table:
@@ -279,6 +281,8 @@ class StageRun:
             self.counts.include(json.loads(decided.column("counts")[0].as_py()))
         elif kind == kernel.TRACE:
             self.traces += decided.select(_TRACE_COLUMNS).to_pylist()
+        elif kind == kernel.QUARANTINED:
+            self.quarantined += decided.select(_QUARANTINE_COLUMNS).to_pylist()
 
     def _batch(self, times: Times, clock: int | None) -> kernel.Batch:
         batch = replace(self._task.batch, times=times)
@@ -351,7 +355,7 @@ class Fate:
     """
 
     pass_name: str
-    key: str
+    key: str | None
     source: Position
     timestamp: int
     fate: str
@@ -388,6 +392,7 @@ class Outcome:
         """Add the counts and traces of a pass."""
         self.counts.include(run.counts)
         self.fates += [_fate(pass_name, row) for row in run.traces]
+        self.fates += [_quarantined(pass_name, row) for row in run.quarantined]
 
 
 def emitted_of(
@@ -429,6 +434,12 @@ def _fate(pass_name: str, row: Mapping[str, Any]) -> Fate:
         trace["value"],
         trace["known"],
     )
+
+
+def _quarantined(pass_name: str, row: Mapping[str, Any]) -> Fate:
+    fate, timestamp = f"quarantined: {row['input']['reason']}", row["timestamp"]
+    # without a key: what cannot be read may have none
+    return Fate(pass_name, None, _source(row), timestamp, fate, timestamp, value=None, previous=None)
 
 
 def _source(row: Mapping[str, Any]) -> Position:

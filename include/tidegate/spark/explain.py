@@ -142,13 +142,13 @@ def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[Trac
     return unusable + [event for _, event in sorted(events, key=lambda pair: pair[0])]
 
 
-def pipeline_terms(pass_name: str, key: str, value: Any) -> tuple[str, str, Any]:
+def pipeline_terms(pass_name: str, key: str | None, value: Any) -> tuple[str, str | None, Any]:
     """Return stage, key and value of a traced record in the words of the pipeline file.
 
     Args:
         pass_name: the name of a pass; a filter becomes the name of the source's field, such as `deduplicate`.
-        key: the key in the pass, such as the repeated values.
-        value: the traced value; None for a deletion.
+        key: the key in the pass, such as the repeated values; None if the record could not be read.
+        value: the traced value; None for a deletion, too.
     """
     if pass_name not in _FILTER_NAMES:
         return pass_name, key, value

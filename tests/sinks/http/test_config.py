@@ -17,6 +17,7 @@ from tests.certificates import Authority
 from tests.sinks.http.receiver import Endpoint
 from tidegate import inspect
 from tidegate.errors import SettingsInvalid, SinkRefused, SinkUnavailable, TidegateError
+from tidegate.inspect.examine import examine_pipeline
 from tidegate.sinks.web import HttpConfig
 
 VARIABLE = "TIDEGATE_HTTP"
@@ -147,16 +148,22 @@ def test_client_certificate_is_sent(tmp_path: Path, authority: Authority) -> Non
             "ssl.key.password": CANARY,
         }
         committed = Committed(tmp_path, SINK, http=json.dumps(properties))
-        inspect.check_sinks(committed.app, committed.pipeline)
+        assert inspect.sink_errors(committed.app, committed.pipeline) == []
         publish(committed)
         assert endpoint.emissions() == [("1", '{"n": 1}')]
+
+
+def raise_sink_errors(committed: Committed) -> None:
+    """Raise what `tidegate doctor` says of the sinks first."""
+    for error in inspect.sink_errors(committed.app, committed.pipeline):
+        raise error
 
 
 def test_certificate_of_a_stranger_is_refused(tmp_path: Path, authority: Authority) -> None:
     with Endpoint(tmp_path, tls_server(authority, tmp_path)).running() as endpoint:
         committed = Committed(tmp_path, SINK, http=endpoint.url)
         with pytest.raises(SettingsInvalid, match="cannot be reached by TLS: "):
-            inspect.check_sinks(committed.app, committed.pipeline)
+            raise_sink_errors(committed)
         with pytest.raises(SettingsInvalid, match="cannot be reached by TLS: "):
             publish(committed)
         assert endpoint.arrivals == []
@@ -166,7 +173,7 @@ def test_port_without_tls_is_refused(tmp_path: Path, endpoint: Endpoint, pauses:
     del pauses
     committed = Committed(tmp_path, SINK, http=endpoint.url.replace("http:", "https:"))
     with pytest.raises(SettingsInvalid, match=r"cannot be reached by TLS.*that the port takes TLS"):
-        inspect.check_sinks(committed.app, committed.pipeline)
+        raise_sink_errors(committed)
     with pytest.raises(SinkUnavailable, match=r"does not answer \(.*(?i:wrong.version.number|record layer)"):
         publish(committed)
 
@@ -181,7 +188,18 @@ def test_environment_has_no_say(tmp_path: Path, endpoint: Endpoint, monkeypatch:
 def test_missing_connection_says_what_to_set(tmp_path: Path) -> None:
     committed = Committed(tmp_path, "  - {kind: http, path: a, connection: shop, stage: first}")
     with pytest.raises(SettingsInvalid, match=r"TIDEGATE_HTTP_SHOP is not set.*`tidegate_http_shop`"):
-        inspect.check_sinks(committed.app, committed.pipeline)
+        raise_sink_errors(committed)
+
+
+def test_doctor_names_each_sink_without_a_connection(tmp_path: Path) -> None:
+    sinks = [f"  - {{kind: http, path: {name}, connection: {name}, stage: first}}" for name in ("a", "b")]
+    twice = "  - {kind: http, path: c, connection: b, stage: first}"
+    committed = Committed(tmp_path, "\n".join([*sinks, twice]))
+    findings = list(examine_pipeline(committed.app, "shop", committed.pipeline))
+    assert [(finding.check, finding.text.partition(" is not set")[0]) for finding in findings] == [
+        ("pipeline shop", "halted: SettingsInvalid: TIDEGATE_HTTP_A"),
+        ("sinks of shop", "SettingsInvalid: TIDEGATE_HTTP_B"),
+    ]
 
 
 def test_name_that_cannot_be_resolved_is_unavailable(tmp_path: Path, pauses: list[float]) -> None:

@@ -14,6 +14,7 @@ import click
 from tidegate.cli.options import as_json, pipeline_names
 from tidegate.cli.output import show, steps_shown
 from tidegate.errors import Permanent, SetupFailed, Transient
+from tidegate.numerals import counted
 
 if TYPE_CHECKING:
     from tidegate.inspect.examine import Finding
@@ -133,4 +134,4 @@ def _ledger(settings: Settings) -> str:
 
     streams = App.for_reading().ledger.streams()
     where = "SQLite" if settings.ledger.startswith("sqlite") else "PostgreSQL"
-    return f"{where}, {len(streams)} pipelines"
+    return f"{where}, {counted(len(streams), 'pipeline')}"

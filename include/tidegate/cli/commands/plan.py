@@ -9,6 +9,7 @@ import click
 
 from tidegate.cli.options import RunOptions, as_json, from_start, pipeline_argument, until
 from tidegate.cli.output import out, show, show_object, warn
+from tidegate.numerals import counted
 
 if TYPE_CHECKING:
     from tidegate.inspect.read import StateEstimate
@@ -46,7 +47,7 @@ def plan(pipeline: str, estimate: bool, as_json: bool, **options: Any) -> None:
         state = {"state": [vars(estimate_) for estimate_ in states]} if estimate else {}
         show_object({"ranges": rows, "new_topics": topics, "reading": reading} | state)
         return
-    what = f"Batch {head.seq + 1} of {head.stream} would read {next_plan.span} offsets"
+    what = f"Batch {head.seq + 1} of {head.stream} would read {counted(next_plan.span, 'offset')}"
     if waiting:
         what = f"Batch {waiting.seq} of {head.stream} is planned already, by {waiting.run_id}, and goes first"
     show(rows, False, what)
