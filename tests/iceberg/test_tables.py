@@ -6,7 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +32,14 @@ from tests.storage.tables_for_tests import (
     written,
 )
 from tidegate import failpoints
-from tidegate.errors import LakeDamaged, SchemaChanged, SettingsInvalid, SinkUnavailable, Transient
+from tidegate.errors import (
+    LakeDamaged,
+    SchemaChanged,
+    SettingsInvalid,
+    SinkRefused,
+    SinkUnavailable,
+    Transient,
+)
 from tidegate.iceberg import tables
 from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.iceberg.tables import IcebergFormat
@@ -283,6 +293,16 @@ def test_unreachable_catalog_is_a_typed_error(table: SharedTable, tmp_path: Path
     (tmp_path / "catalog.db").mkdir()
     with pytest.raises(SinkUnavailable, match="TIDEGATE_ICEBERG"):
         table.check()
+
+
+def test_address_without_a_catalog_is_refused(tmp_path: Path) -> None:
+    folder = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), folder) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        config = CatalogConfig.parse(f"http://127.0.0.1:{server.server_port}/elsewhere")
+        with pytest.raises(SinkRefused, match=r"TIDEGATE_ICEBERG.*404"), config.opened():
+            pass
+        server.shutdown()
 
 
 @pytest.mark.parametrize(

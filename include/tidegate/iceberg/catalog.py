@@ -157,12 +157,13 @@ class CatalogConfig:
         except self.failures as error:
             if isinstance(error, OSError):
                 self._require_access(self.message(error))
-            if isinstance(error, self._refusals):
+            # PyIceberg has no class of its own for 404 and other answers that no retry changes
+            if isinstance(error, self._refusals) or type(error) is iceberg.RESTError:
                 raise SinkRefused(
                     f"The catalog in {self.variable} ({self.place}) refuses the request: "
                     f"{self.message(error)}",
-                    f"Correct the login in {self.variable}, its rights or the table, then run again: nothing "
-                    "of the batch is in it yet.",
+                    f"Correct the address or the login in {self.variable}, its rights or the table, then run "
+                    "again: nothing of the batch is in it yet.",
                 ) from None
             raise SinkUnavailable(
                 f"The catalog in {self.variable} ({self.place}), or the store of its tables, fails: "
