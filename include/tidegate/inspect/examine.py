@@ -310,14 +310,19 @@ def sink_errors(app: App, pipeline: Pipeline) -> list[TidegateError]:
     """Return what prevents publishing the next batch, at most one error for each sink of a pipeline file:
     what `OpenSink.check_settings` and `OpenSink.check_target` raise.
 
-    Nothing is asked after an error that a retry can mend: each further sink might wait as long for the same
-    server.
+    Targets are asked only if all settings are well, and none after an error that a retry can mend: each
+    further sink might wait as long for the same server.
     """
+    sinks = app.sinks(stream_of(pipeline), pipeline)
+    return _errors(sink.check_settings for sink in sinks) or _errors(sink.check_target for sink in sinks)
+
+
+def _errors(checks: Iterable[Callable[[], None]]) -> list[TidegateError]:
+    """Return the errors of checks, up to the first one that a retry can mend."""
     errors: list[TidegateError] = []
-    for sink in app.sinks(stream_of(pipeline), pipeline):
+    for check_ in checks:
         try:
-            sink.check_settings()
-            sink.check_target()
+            check_()
         except TidegateError as error:
             errors.append(error)
             if isinstance(error, Transient):
