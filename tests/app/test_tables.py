@@ -189,7 +189,7 @@ def test_concurrent_catch_ups_change_once(shared: Shared) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("name", ["tables.create", "tables.read", "tables.widen", "tables.commit"])
 def test_crashed_catch_up_is_completed_later(

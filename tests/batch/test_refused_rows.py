@@ -103,7 +103,7 @@ def test_batch_without_refusals_keeps_its_files(refusing: Refusing) -> None:
     assert (after.manifest, after.counts) == (before.manifest, before.counts)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "fault",
     [

@@ -105,6 +105,7 @@ def test_keys_have_equal_numbers_of_events() -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.long
 def test_outbox_is_published_by_tidegate_and_peer() -> None:
     result = measure(40, 2, repeat=1, say=_ignore)
     assert [run.program for run in result.runs] == ["tidegate", "tidegate, `headers: true`", "plain"]

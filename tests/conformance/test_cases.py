@@ -38,13 +38,13 @@ READ = [(path, number) for path, number in CASES if reading_of(cases_in(path)[nu
 IDS = {place: f"{place[0].parent.name}/{place[0].stem}-{place[1]}" for place in CASES}
 
 
-@pytest.mark.sample(30)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(("path", "number"), CASES, ids=IDS.values())
 def test_case_gives_its_expectation_however_cut(spark: SparkSession, path: Path, number: int) -> None:
     assert differences(spark, cases_in(path)[number], cuts=2, seed=1) == []
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("place", READ, ids=IDS.get)
 def test_expressions_in_spark_give_the_same(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, place: tuple[Path, int]

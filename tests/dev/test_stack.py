@@ -72,6 +72,7 @@ def test_what_the_user_has_set_stays(
 
 @pytest.mark.broker
 @pytest.mark.airflow
+@pytest.mark.long
 @pytest.mark.usefixtures("ended")
 def test_stack_is_found_again_and_leaves_nothing(module_home: Path, project: Path) -> None:
     info, was_up = up(module_home, project)

@@ -90,7 +90,7 @@ def test_net_promotion_and_rollback_change_rows(tmp_path: Path, clickhouse_url: 
 
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_interrupted_promotion_is_finished_by_the_next(
     tmp_path: Path, clickhouse_url: str, monkeypatch: pytest.MonkeyPatch, point: str, action: str
 ) -> None:

@@ -60,7 +60,7 @@ def expected(stream: House) -> list[tuple[str, int, int]]:
 
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("point", IN_A_BATCH)
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 def test_failed_step_leaves_each_row_once(
     stream: House, monkeypatch: pytest.MonkeyPatch, point: str, action: str
 ) -> None:

@@ -89,7 +89,7 @@ def test_sink_without_server_is_given_up(tmp_path: Path, clickhouse_url: str) ->
     "point", ["clickhouse.restart", "clickhouse.progress", "clickhouse.insert", "ledger.end_sending_again"]
 )
 @pytest.mark.parametrize("sinks", [APPEND, UPSERT])
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_interrupted_sending_again_goes_on(
     tmp_path: Path, clickhouse_url: str, monkeypatch: pytest.MonkeyPatch, sinks: str, point: str, action: str
 ) -> None:

@@ -70,7 +70,7 @@ def test_promotion_writes_over_upserted_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 def test_interrupted_promotion_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, action: str
 ) -> None:

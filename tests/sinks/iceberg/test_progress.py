@@ -46,7 +46,7 @@ def sink_of(stream: Lakehouse) -> OpenIcebergTable:
 
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 def test_failed_step_leaves_each_row_once(
     appending: Lakehouse, monkeypatch: pytest.MonkeyPatch, point: str, action: str
 ) -> None:

@@ -91,7 +91,7 @@ def test_sink_without_catalog_is_given_up(tmp_path: Path) -> None:
     "point", ["iceberg.restart", "iceberg.commit", "iceberg.write", "ledger.end_sending_again"]
 )
 @pytest.mark.parametrize("sinks", [APPEND, UPSERT])
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 def test_interrupted_sending_again_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sinks: str, point: str, action: str
 ) -> None:

@@ -73,7 +73,7 @@ def test_large_batch_is_sent_in_shards(sending: Sending) -> None:
     assert progress_of(sending) == Progress(2, 1, True, sending.batches.attempt_name(2), round=1)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("fault", [*FAULTS, *LATE_FAULTS])
 def test_killed_publisher_in_shards_is_finished(
     sending: Sending, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -88,7 +88,7 @@ def test_killed_publisher_in_shards_is_finished(
     check_progress(sending.batches.app, sending.batches.stream)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("hit", [4, 5, 6, 7, 8])
 def test_lost_progress_of_shards_is_restored(
     sending: Sending, hit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -50,7 +50,7 @@ def sending(tmp_path: Path, broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
     return Sending(tmp_path, broker.bootstrap_servers, monkeypatch)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_killed_publisher_is_finished_by_the_next(
     sending: Sending, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

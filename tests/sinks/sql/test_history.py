@@ -92,7 +92,7 @@ def test_each_window_has_its_own_history(url: str) -> None:
     assert [row["is_current"] for row in sink.rows()] == [True, True]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("seed", range(6))
 def test_any_cut_gives_a_plain_loops_history(url: str, seed: int) -> None:
     dice = random.Random(seed)
@@ -106,7 +106,7 @@ def test_any_cut_gives_a_plain_loops_history(url: str, seed: int) -> None:
     assert history(sink) == naive(emissions)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", HISTORIES)
 def test_history_equals_a_snapshot_of_dbt(url: str, case: Mapping[str, Any]) -> None:
     sink, last = Sink(url, mode="history"), 0

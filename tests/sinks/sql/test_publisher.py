@@ -226,7 +226,7 @@ def test_long_list_of_keys_is_erased_in_parts(url: str, monkeypatch: pytest.Monk
     assert sink.values() == [("other", 1)]
 
 
-@pytest.mark.sample(20)
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("mode", ["append", "upsert", "insert_ignore", "history"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_killed_publisher_leaves_all_or_nothing(
@@ -359,7 +359,7 @@ def test_a_zombie_of_an_earlier_batch_is_fenced(url: str) -> None:
     assert sink.values() == [("a", 1), ("a", 2)]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("loss", "says"),
     [
@@ -419,7 +419,7 @@ OTHER_FORMS = {
 }
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("change", "says"), OTHER_FORMS.values(), ids=OTHER_FORMS)
 def test_progress_of_unknown_format_is_refused_and_stays(url: str, change: str, says: str) -> None:
     sink = Sink(url)

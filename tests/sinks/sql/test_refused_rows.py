@@ -49,7 +49,7 @@ def refused(
         return publisher.refused(seq, "first", sink.batches(emissions, size), last_published)
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mode", ["append", "upsert", "insert_ignore", "history"])
 def test_refused_rows_are_named_and_nothing_is_written(url: str, mode: str) -> None:
     sink = checked(url, mode)
