@@ -97,6 +97,8 @@ def test_simulate_tells_what_became_of_each_record(world: World) -> None:
         (None, "new"),
     ]
     assert lines[1]["known"] == [{"emitted": {"isAvailable": True}}]
+    plain = invoke(world, "simulate", str(pipeline), "--input", str(given))
+    assert [json.loads(line) for line in plain.stdout.splitlines()] == lines[3:]
 
 
 def test_plan_estimates_state_before_it_can_measure(world: World) -> None:

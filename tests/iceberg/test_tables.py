@@ -300,9 +300,11 @@ def test_address_without_a_catalog_is_refused(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), folder) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         config = CatalogConfig.parse(f"http://127.0.0.1:{server.server_port}/elsewhere")
-        with pytest.raises(SinkRefused, match=r"TIDEGATE_ICEBERG.*404"), config.opened():
-            pass
-        server.shutdown()
+        try:
+            with pytest.raises(SinkRefused, match=r"TIDEGATE_ICEBERG.*404"), config.opened():
+                pass
+        finally:
+            server.shutdown()
 
 
 @pytest.mark.parametrize(

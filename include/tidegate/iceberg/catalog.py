@@ -157,8 +157,7 @@ class CatalogConfig:
         except self.failures as error:
             if isinstance(error, OSError):
                 self._require_access(self.message(error))
-            # PyIceberg has no class of its own for 404 and other answers that no retry changes
-            if isinstance(error, self._refusals) or type(error) is iceberg.RESTError:
+            if self._is_refusal(error):
                 raise SinkRefused(
                     f"The catalog in {self.variable} ({self.place}) refuses the request: "
                     f"{self.message(error)}",
@@ -185,12 +184,14 @@ class CatalogConfig:
         own = [error for error in vars(iceberg).values() if isinstance(error, type)]
         return (*own, SQLAlchemyError, OSError, ValueError, NotImplementedError)
 
-    @property
-    def _refusals(self) -> tuple[type[Exception], ...]:
-        """The errors that pass only when a person acts."""
+    @staticmethod
+    def _is_refusal(error: Exception) -> bool:
+        """Return whether an error passes only when a person acts."""
         login = (iceberg.UnauthorizedError, iceberg.ForbiddenError, iceberg.OAuthError)
         request = (iceberg.BadRequestError, iceberg.ValidationError, iceberg.ValidationException)
-        return (*login, *request, ValueError, NotImplementedError)
+        # PyIceberg has no class of its own for 404 and other answers that no retry changes
+        is_other_answer = type(error) is iceberg.RESTError
+        return is_other_answer or isinstance(error, (*login, *request, ValueError, NotImplementedError))
 
     def message(self, error: Exception) -> str:
         """Return the first line of an error's message without secrets."""

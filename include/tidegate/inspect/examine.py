@@ -97,16 +97,12 @@ def examine_pipeline(app: App, name: str, pipeline: Pipeline) -> Iterator[Findin
         if errors:
             raise errors[0]
         text, next_plan = _dry_run(app, pipeline)
-    except TopicMissing as error:
+    except TidegateError as error:
         # before the first batch, a missing topic is only one that has not been created yet
-        if app.ledger.head(stream).seq == 0 and app.ledger.open_plan(stream) is None:
+        if isinstance(error, TopicMissing) and _is_unplanned(app, stream):
             yield Finding(title, FindingState.WAIT, f"{ConditionKind.NOT_STARTED.label}: {error}")
         else:
             yield from _failing_pipeline(app, stream, name, error)
-        yield from _more_sinks(name, errors)
-        return
-    except TidegateError as error:
-        yield from _failing_pipeline(app, stream, name, error)
         yield from _more_sinks(name, errors)
         return
     # the dry run has just succeeded, so an older recorded failure of `plan` is not shown
@@ -181,12 +177,15 @@ def _failing_pipeline(app: App, stream: Stream, name: str, error: TidegateError)
     yield from _causes(name, condition, but=type(error).__name__)
 
 
+def _is_unplanned(app: App, stream: Stream) -> bool:
+    return app.ledger.head(stream).seq == 0 and app.ledger.open_plan(stream) is None
+
+
 def _more_sinks(name: str, errors: Sequence[TidegateError]) -> Iterator[Finding]:
     """Yield a finding for each error of sinks but the first, which is that of the pipeline."""
     # sinks of one connection have the same error
-    for text in dict.fromkeys(map(error_text, errors)):
-        if text != error_text(errors[0]):
-            yield Finding(f"sinks of {name}", FindingState.WRONG, text)
+    for text in list(dict.fromkeys(map(error_text, errors)))[1:]:
+        yield Finding(f"sinks of {name}", FindingState.WRONG, text)
 
 
 def _without_pipeline(app: App, stream: Stream, text: str) -> Iterator[Finding]:
@@ -238,8 +237,8 @@ def _dry_run(app: App, pipeline: Pipeline) -> tuple[str, Plan]:
     withheld = "; it is not in charge: what it decides is withheld" if is_withheld else ""
     topics = ", ".join(new_topics(pipeline.sources, before, next_plan.ranges))
     added = f", new topics: {topics}" if topics else ""
-    waits = counted(next_plan.span, "offset")
-    return f"batch {head.seq} is the last, {waits} to read{added}{planned}{withheld}", next_plan
+    unread = counted(next_plan.span, "offset")
+    return f"batch {head.seq} is the last, {unread} to read{added}{planned}{withheld}", next_plan
 
 
 def _after(head: Head, plan: Plan) -> Head:
@@ -307,8 +306,8 @@ def _readable(
 
 
 def sink_errors(app: App, pipeline: Pipeline) -> list[TidegateError]:
-    """Return what prevents publishing the next batch, at most one error for each sink of a pipeline file:
-    what `OpenSink.check_settings` and `OpenSink.check_target` raise.
+    """Return what prevents publishing the next batch: at most one error for each sink of a pipeline file.
+    `OpenSink.check_settings` and `OpenSink.check_target` raise them.
 
     Targets are asked only if all settings are well, and none after an error that a retry can mend: each
     further sink might wait as long for the same server.

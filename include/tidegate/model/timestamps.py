@@ -106,7 +106,7 @@ class TimestampColumn(Model):
 
     @field_validator("timezone")
     @classmethod
-    def _check_timezone(cls, zone: str | None, info: Info) -> str | None:
+    def _check_timezone(cls, zone: Zone | None, info: Info) -> Zone | None:
         type_ = _type_of(info)
         is_number = info.data.get("format") in EPOCHS or (type_ is not None and type_.text in _NUMBERS)
         if zone is not None and is_number:

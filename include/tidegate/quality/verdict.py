@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import StringIO
 
+from tidegate.numerals import counted
 from tidegate.quality.suite import Severity
 
 MOST_FAILING_ROWS = 20
@@ -115,8 +116,8 @@ class Verdict:
         """The number of expectations that are met or not met."""
         failed = self.failed()
         if not failed:
-            return f"{self.title}: {_counted(len(self.expectations))} met"
-        return f"{self.title}: {len(failed)} of {_counted(len(self.expectations))} not met"
+            return f"{self.title}: {counted(len(self.expectations), 'expectation')} met"
+        return f"{self.title}: {len(failed)} of {counted(len(self.expectations), 'expectation')} not met"
 
     @property
     def summary(self) -> str:
@@ -127,10 +128,6 @@ class Verdict:
 
 def _findings(failed: Iterable[ExpectationResult]) -> str:
     return "; ".join(f"{result.severity}: {result.title}: {result.finding}" for result in failed)
-
-
-def _counted(number: int) -> str:
-    return f"{number} expectation{'' if number == 1 else 's'}"
 
 
 def verdict_table(verdict: Verdict, docs: str) -> str:

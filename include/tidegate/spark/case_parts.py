@@ -281,7 +281,7 @@ class StageRun:
             self.counts.include(json.loads(decided.column("counts")[0].as_py()))
         elif kind == kernel.TRACE:
             self.traces += decided.select(_TRACE_COLUMNS).to_pylist()
-        elif kind == kernel.QUARANTINED:
+        elif kind == kernel.QUARANTINED and self._task.batch.trace:
             self.quarantined += decided.select(_QUARANTINE_COLUMNS).to_pylist()
 
     def _batch(self, times: Times, clock: int | None) -> kernel.Batch:

@@ -243,6 +243,7 @@ def test_unreachable_endpoint_halts_before_the_decision(tmp_path: Path) -> None:
     with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:1 does not answer \(Connection refused\)"):
         validate_batch(committed.app, plan, "test")
     (error,) = inspect.sink_errors(committed.app, committed.pipeline)
+    assert isinstance(error, SinkUnavailable)
     assert "does not answer" in str(error)
 
 
