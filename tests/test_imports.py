@@ -22,7 +22,6 @@ LAYERS = [
         "database_url",
         "errors",
         "failpoints",
-        "frozen",
         "garbage",
         "numerals",
         "postgres",

@@ -28,6 +28,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -63,6 +64,7 @@ _LONGEST_PAUSES = timedelta(hours=1)
 """The longest time for which a task waits for an endpoint without using a retry."""
 Result = TypeVar("Result")
 _SPARK_CONNECT = "spark_connect"
+_ledger_is_exported = ContextVar("ledger_is_exported", default=False)
 _KAFKA_PORT = 9092
 # Airflow's own hooks use the rest of the extra field.
 _POSTGRES_OPTIONS = ("sslmode", "sslcert", "sslkey", "sslrootcert", "connect_timeout", "target_session_attrs")
@@ -109,6 +111,23 @@ def export_ledger() -> None:
     Example: `with own_environment(): export_ledger()` sets TIDEGATE_LEDGER inside of the block.
     """
     os.environ.update(ledger_environment())
+
+
+@contextmanager
+def ledger_exported() -> Iterator[None]:
+    """Export the ledger's connection for all steps inside of the block, with one question to Airflow.
+
+    Use it for short tasks only: a long one would not notice that the connection changes.
+
+    Example: `with ledger_exported(): run_step(first); run_step(second)`
+    """
+    with own_environment():
+        export_ledger()
+        token = _ledger_is_exported.set(True)
+        try:
+            yield
+        finally:
+            _ledger_is_exported.reset(token)
 
 
 def export_connections(connections: Iterable[Connection]) -> None:
@@ -298,7 +317,8 @@ def run_step(work: Callable[[], Result]) -> Result:
     from tidegate.errors import LeaseHeld, Permanent, SinkBusy
     from tidegate.extras import missing_extra
 
-    export_ledger()
+    if not _ledger_is_exported.get():
+        export_ledger()
     try:
         return work()
     except ModuleNotFoundError as error:

@@ -31,7 +31,7 @@ from tidegate.settings import Settings
 from tidegate.yaml.load import legible_scheduling, load_defaults, load_pipeline, load_pipelines
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import asset_reference, event_emitted, stream_alias
-from tidegate_airflow.connections import require_absolute_home
+from tidegate_airflow.connections import ledger_exported, require_absolute_home
 from tidegate_airflow.deployment import Deployment, spark_program
 from tidegate_airflow.failures import log_failure, log_missed_deadline, measure_failure
 from tidegate_airflow.new_data import waiting_asset
@@ -218,21 +218,24 @@ def _wire(
     batches that the run's interval needs. With `tasks: one` a single task, `batch`, does all of this.
     """
     stream = (pipeline.pipeline, pipeline.generation)
+    # No task reads the result of another one: the ledger has it, and to store it is a question to Airflow.
+    silent: dict[str, Any] = {"do_xcom_push": False}
     outlets = [stream_alias(*stream)]
     # One task saves a process per step; its retries and timeouts are those of the whole batch.
     if pipeline.tasks == "one":
-        whole = {"outlets": outlets, **callbacks, **spark_options}
+        whole = {"outlets": outlets, **callbacks, **spark_options, **silent}
         BatchOperator(task_id="batch", pipeline_file=name, **whole)
         return
-    batch: dict[str, Any] = {"op_args": (*stream, _RUN_ID)}
+    batch: dict[str, Any] = {"op_args": (*stream, _RUN_ID), **silent}
     planned = PlanOperator(  # it also publishes the batch that an earlier run has left
         task_id="plan",
         python_callable=_plan,
         op_args=[name, *stream],
         execution_timeout=step_timeout,
         outlets=outlets,
+        **silent,
     )
-    computed = ComputeOperator(task_id="compute", **spark_options)
+    computed = ComputeOperator(task_id="compute", **spark_options, **silent)
     validated = ValidateOperator(
         task_id="validate",
         python_callable=tasks.validate,
@@ -252,7 +255,7 @@ def _wire(
         **batch,
     )
     # `cover` computes in its own task, so it needs spark-submit's arguments, too.
-    again = {"outlets": outlets, **callbacks, **spark_options}
+    again = {"outlets": outlets, **callbacks, **spark_options, **silent}
     covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, **again)
     planned >> computed >> validated >> committed >> published >> covered
 
@@ -269,7 +272,7 @@ def _spark_options(pipeline: Scheduling, settings: Settings) -> dict[str, Any]:
 
 
 def _plan(pipeline_file: str, pipeline: str, generation: int, **context: Any) -> bool:
-    with event_emitted(context, pipeline, generation):
+    with ledger_exported(), event_emitted(context, pipeline, generation):
         return tasks.plan(pipeline_file, context)
 
 
@@ -282,9 +285,10 @@ def _publish(
     **context: Any,
 ) -> bool:
     """Publish the batch. Return False if it covers the run's interval; `cover` is then skipped."""
-    with event_emitted(context, pipeline, generation):
-        tasks.publish(pipeline, generation, run, submitted, alert)
-    return tasks.has_more_batches(pipeline, generation, context)
+    with ledger_exported():
+        with event_emitted(context, pipeline, generation):
+            tasks.publish(pipeline, generation, run, submitted, alert)
+        return tasks.has_more_batches(pipeline, generation, context)
 
 
 def _documentation(pipeline: Pipeline) -> str:

@@ -141,7 +141,7 @@ def run_ahead(run: Any) -> RunAhead | None:
     queued = islice(runs.before(at, "queued"), _MOST_QUEUED)
     startable = next((earlier for earlier in queued if is_backfill(earlier) != is_backfill(run)), None)
     # Others that run may occupy the slots that the queued run needs: waiting for it could be forever.
-    is_alone = runs.count_running() <= 1
+    is_alone = startable is not None and runs.count_running() <= 1
     running = list(runs.before(at, "running"))
     # A running run is safe to wait for: it has its slot, and waits only for earlier ones itself.
     if running:

@@ -31,7 +31,7 @@ from tests.compose.model import (
     texts,
 )
 from tidegate.kafka.config import KafkaConfig
-from tidegate_dev.airflow import TASKS_IMPORT
+from tidegate_dev.airflow import AirflowStack
 
 NAMES = sorted(services())
 AIRFLOW = [name for name in NAMES if name.startswith("airflow-")]
@@ -197,12 +197,14 @@ def test_airflow_s_services_share_one_environment() -> None:
     assert extra == [{"AIRFLOW_ADMIN_PASSWORD"} if name == "airflow-init" else set() for name in AIRFLOW]
 
 
-def test_tasks_fork_from_the_same_imports_as_local() -> None:
+def test_tasks_fork_from_the_same_imports_as_local(tmp_path: Path) -> None:
     variables = environment_of(services()["airflow-scheduler"])
     assert variables["AIRFLOW__SCHEDULER__MP_START_METHOD"] == "forkserver"
-    assert variables["AIRFLOW__SCHEDULER__MP_FORKSERVER_PRELOAD"] == ",".join(TASKS_IMPORT)
+    preload = variables["AIRFLOW__SCHEDULER__MP_FORKSERVER_PRELOAD"]
+    local = AirflowStack(tmp_path, tmp_path).environment()
+    assert preload == local["AIRFLOW__SCHEDULER__MP_FORKSERVER_PRELOAD"]
     page = (ROOT / "docs" / "spark.md").read_text().splitlines()
-    assert f"mp_forkserver_preload = {','.join(TASKS_IMPORT)}" in page
+    assert f"mp_forkserver_preload = {preload}" in page
 
 
 def test_connections_have_the_plugin_names() -> None:

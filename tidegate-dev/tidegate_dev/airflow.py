@@ -27,25 +27,13 @@ _POLL_S = 0.5
 _GRACE_S = 5.0
 _COMPONENTS = ("metadatabase", "scheduler", "triggerer", "dag_processor")
 
-TASKS_IMPORT = (
-    "airflow.executors.local_executor",
-    "airflow.sdk.execution_time.supervisor",
-    "airflow.sdk.execution_time.task_runner",
-    "airflow.dag_processing.dagbag",
-    "airflow.providers.apache.spark.operators.spark_submit",
-    "tidegate.batch",
-    "tidegate.spark.batch",
-    "tidegate.quality.gate",
-    "tidegate.frozen",
-)
-
 _SETTINGS = {
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
     "AIRFLOW__CORE__PARALLELISM": "4",
     # Tasks are forks of a process that has imported what they need; Great Expectations alone takes seconds.
     "AIRFLOW__SCHEDULER__MP_START_METHOD": "forkserver",
-    "AIRFLOW__SCHEDULER__MP_FORKSERVER_PRELOAD": ",".join(TASKS_IMPORT),
+    "AIRFLOW__SCHEDULER__MP_FORKSERVER_PRELOAD": "tidegate_airflow.preload",
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
     "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "1",
     "AIRFLOW__API__HOST": "127.0.0.1",

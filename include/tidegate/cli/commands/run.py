@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -41,8 +42,7 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
         with not_collected():  # modules are never garbage
             from tidegate.app import App  # these take as long as the rest of a small batch
             from tidegate.cli.batch import outcome_object, report_rows, run_trigger, trigger_now
-
-            from tidegate import frozen  # noqa: F401  # isort: skip
+        gc.freeze()  # of what is imported, nothing can be freed while the batch runs
 
         app, run_options = App.from_environment(), RunOptions(**options)
         trigger = trigger_now(run_options.run_id or f"cli__{uuid4().hex[:12]}", run_options)

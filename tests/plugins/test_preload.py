@@ -1,0 +1,48 @@
+"""The process from which Airflow forks tasks: what it has imported, and what tasks then need not do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+_PROGRAM = """
+import gc, json, os, sys
+import tidegate_airflow.preload
+from tidegate.model.compiled import parts
+from tidegate.model.pipeline import Written
+before = set(sys.modules)
+from tidegate_airflow import pipeline_dags
+dags = pipeline_dags()
+loaded = {name for name in set(sys.modules) - before if name.startswith("tidegate")}
+in_child = os.fork()
+if in_child == 0:
+    os._exit(json in gc.get_objects())
+print(json.dumps({
+    "dags": len(dags),
+    "imported": sorted(loaded - {"tidegate_airflow.spark_jobs"}),  # an empty package, where the jobs are
+    "complete": Written.__pydantic_complete__,
+    "parts": parts.cache_info().currsize,
+    "frozen": gc.get_freeze_count(),
+    "child": os.waitstatus_to_exitcode(os.waitpid(in_child, 0)[1]),
+}))
+"""
+
+
+@pytest.mark.airflow
+def test_preloaded_process_leaves_tasks_nothing_to_import(tmp_path: Path) -> None:
+    environment = {**os.environ, "TIDEGATE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", _PROGRAM]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report.pop("dags") > 0
+    assert report.pop("frozen") > 100_000
+    assert report == {"imported": [], "complete": True, "parts": 1, "child": 0}
