@@ -7,12 +7,27 @@ A process that works for itself does not need it.
 from __future__ import annotations
 
 import gc
+from importlib import import_module
 
-# Airflow's part of a task, which imports nothing of tidegate.
-import tidegate_airflow.factory
-import tidegate_airflow.plugin  # noqa: F401
 from tidegate.model.compiled import parts
 from tidegate.model.pipeline import Written
+
+IMPORTED_BY_TASKS = (
+    "airflow.executors.local_executor",
+    "airflow.sdk.execution_time.supervisor",
+    "airflow.sdk.execution_time.task_runner",
+    "airflow.dag_processing.dagbag",
+    "tidegate.batch",
+    "tidegate.inspect",
+    "tidegate.quality.gate",
+    "tidegate.spark.batch",
+    "tidegate_airflow.factory",
+    "tidegate_airflow.plugin",
+)
+"""What Airflow and the steps import when a task begins, directly or late, inside of functions."""
+
+for module in IMPORTED_BY_TASKS:
+    import_module(module)
 
 # Pydantic builds the validators of the file, and tidegate the table of classes in plans, at their first use.
 Written.model_rebuild()
