@@ -117,7 +117,8 @@ def export_ledger() -> None:
 def ledger_exported() -> Iterator[None]:
     """Export the ledger's connection for all steps inside of the block, with one question to Airflow.
 
-    Use it for short tasks only: a long one would not notice that the connection changes.
+    If the connection changes meanwhile, a later step fails, and the task's retry asks Airflow again. So do
+    not use it around several batches.
 
     Example: `with ledger_exported(): run_step(first); run_step(second)`
     """

@@ -140,6 +140,9 @@ def _dag(
         spark_options = deployment.spark_arguments(pipeline, _spark_options(pipeline, settings))
         step_timeout = deployment.step_timeout(pipeline, LONGEST_STEP)
         _wire(name, pipeline, spark_options, step_timeout, deployment.batch_callbacks(pipeline))
+    for step in dag.tasks:
+        # The ledger has each step's result, and no task reads it from Airflow: storing it takes a request.
+        step.do_xcom_push = False
     return dag
 
 
@@ -218,24 +221,21 @@ def _wire(
     batches that the run's interval needs. With `tasks: one` a single task, `batch`, does all of this.
     """
     stream = (pipeline.pipeline, pipeline.generation)
-    # No task reads the result of another one: the ledger has it, and to store it is a question to Airflow.
-    silent: dict[str, Any] = {"do_xcom_push": False}
     outlets = [stream_alias(*stream)]
     # One task saves a process per step; its retries and timeouts are those of the whole batch.
     if pipeline.tasks == "one":
-        whole = {"outlets": outlets, **callbacks, **spark_options, **silent}
+        whole = {"outlets": outlets, **callbacks, **spark_options}
         BatchOperator(task_id="batch", pipeline_file=name, **whole)
         return
-    batch: dict[str, Any] = {"op_args": (*stream, _RUN_ID), **silent}
+    batch: dict[str, Any] = {"op_args": (*stream, _RUN_ID)}
     planned = PlanOperator(  # it also publishes the batch that an earlier run has left
         task_id="plan",
         python_callable=_plan,
         op_args=[name, *stream],
         execution_timeout=step_timeout,
         outlets=outlets,
-        **silent,
     )
-    computed = ComputeOperator(task_id="compute", **spark_options, **silent)
+    computed = ComputeOperator(task_id="compute", **spark_options)
     validated = ValidateOperator(
         task_id="validate",
         python_callable=tasks.validate,
@@ -255,7 +255,7 @@ def _wire(
         **batch,
     )
     # `cover` computes in its own task, so it needs spark-submit's arguments, too.
-    again = {"outlets": outlets, **callbacks, **spark_options, **silent}
+    again = {"outlets": outlets, **callbacks, **spark_options}
     covered = BatchOperator(task_id="cover", pipeline_file=name, first=2, **again)
     planned >> computed >> validated >> committed >> published >> covered
 

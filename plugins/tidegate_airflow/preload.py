@@ -1,4 +1,4 @@
-"""Imports what every task needs, in the process that Airflow forks its tasks from.
+"""Import what every task needs, in the process from which Airflow forks its tasks.
 
 Name this module in Airflow's setting `[scheduler] mp_forkserver_preload`: then tasks inherit the imports.
 A process that works for itself does not need it.
@@ -24,7 +24,7 @@ IMPORTED_BY_TASKS = (
     "tidegate_airflow.factory",
     "tidegate_airflow.plugin",
 )
-"""What Airflow and the steps import when a task begins, directly or late, inside of functions."""
+"""The modules that Airflow and the steps import when a task runs, also those imported inside of functions."""
 
 for module in IMPORTED_BY_TASKS:
     import_module(module)

@@ -141,12 +141,13 @@ def run_ahead(run: Any) -> RunAhead | None:
     queued = islice(runs.before(at, "queued"), _MOST_QUEUED)
     startable = next((earlier for earlier in queued if is_backfill(earlier) != is_backfill(run)), None)
     # Others that run may occupy the slots that the queued run needs: waiting for it could be forever.
-    is_alone = startable is not None and runs.count_running() <= 1
+    if startable is not None and runs.count_running() > 1:
+        startable = None
     running = list(runs.before(at, "running"))
     # A running run is safe to wait for: it has its slot, and waits only for earlier ones itself.
     if running:
         return RunAhead(running[0].run_id, "running", len(running))
-    if startable is not None and is_alone:
+    if startable is not None:
         return RunAhead(startable.run_id, "queued")
     return None
 

@@ -92,7 +92,7 @@ def main() -> None:
     # modules are never garbage, and searching them for it takes a tenth of the imports' time
     with not_collected():
         from tidegate.quality.gate import check
-    gc.freeze()  # half a million objects, in which each full collection would search for a third of a second
+    gc.freeze()  # half a million objects: each full collection would search them for a third of a second
 
     with suppress(EOFError):
         while True:

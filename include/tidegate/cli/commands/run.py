@@ -42,7 +42,7 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
         with not_collected():  # modules are never garbage
             from tidegate.app import App  # these take as long as the rest of a small batch
             from tidegate.cli.batch import outcome_object, report_rows, run_trigger, trigger_now
-        gc.freeze()  # of what is imported, nothing can be freed while the batch runs
+        gc.freeze()  # imported objects live as long as the process, so collections need not look at them
 
         app, run_options = App.from_environment(), RunOptions(**options)
         trigger = trigger_now(run_options.run_id or f"cli__{uuid4().hex[:12]}", run_options)
