@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -63,9 +64,12 @@ scheduler takes it for killed, and counts a try.
 _LONGEST_PAUSES = timedelta(hours=1)
 """The longest time for which a task waits for an endpoint without using a retry."""
 Result = TypeVar("Result")
-_SPARK_CONNECT = "spark_connect"
+_SPARK, _SPARK_CONNECT = "spark", "spark_connect"
+_LOCAL = re.compile(r"local(\[.*\])?")
 _ledger_is_exported = ContextVar("ledger_is_exported", default=False)
 _KAFKA_PORT = 9092
+_TALKATIVE = ("kafka", "py4j")
+"""Loggers of libraries that report each connection at the level INFO, which is that of a task's log."""
 # Airflow's own hooks use the rest of the extra field.
 _POSTGRES_OPTIONS = ("sslmode", "sslcert", "sslkey", "sslrootcert", "connect_timeout", "target_session_attrs")
 
@@ -162,19 +166,25 @@ def connection_environment(connections: Iterable[Connection]) -> dict[str, str]:
     return variables
 
 
-def spark_connect_url(name: str) -> str | None:
-    """Return the URL of the Spark Connect server of a connection; None if it is of another type or does not
-    exist.
+def task_master(name: str) -> str | None:
+    """Return Spark's master if a task needs no spark-submit: it is a client of a Spark Connect server, or
+    starts a `local` Spark itself. None for each other connection.
 
-    Example: `sc://spark:15002` for a connection of the type `spark_connect` with that host and port.
+    A connection with an extra field, such as a deploy mode, is one for spark-submit, whatever its master.
+
+    Example: `sc://spark:15002` for a connection of the type `spark_connect` with that host and port;
+    `local[2]` for one of the type `spark` with that host.
     """
     # at run time, not at parse time: the DAG processor must read no connection
     spark = _connection(name)
-    if spark is None or spark.conn_type != _SPARK_CONNECT:
+    if spark is None:
         return None
-    from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+    if spark.conn_type == _SPARK_CONNECT:
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
-    return str(SparkConnectHook(name).get_connection_url())
+        return str(SparkConnectHook(name).get_connection_url())
+    is_local = spark.conn_type == _SPARK and _LOCAL.fullmatch(spark.host or "") and not spark.port
+    return str(spark.host) if is_local and not spark.extra_dejson else None
 
 
 def kafka_text(connection: Any) -> str:
@@ -318,6 +328,7 @@ def run_step(work: Callable[[], Result]) -> Result:
     from tidegate.errors import LeaseHeld, Permanent, SinkBusy
     from tidegate.extras import missing_extra
 
+    _quieten_libraries()
     if not _ledger_is_exported.get():
         export_ledger()
     try:
@@ -341,6 +352,13 @@ def run_step(work: Callable[[], Result]) -> Result:
         raise reschedule(pause) from error
     except Permanent as error:
         raise AirflowFailException(str(error)) from error
+
+
+def _quieten_libraries() -> None:
+    """Keep reports on connections out of a task's log, unless the user has chosen a level for them."""
+    for logger in map(logging.getLogger, _TALKATIVE):
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
 
 
 def _rescheduled_since() -> timedelta:

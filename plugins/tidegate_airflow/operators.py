@@ -1,7 +1,8 @@
 """The operators of a pipeline's DAG. The type of the Spark connection decides, at run time, what computes a
 batch, and sends a large one:
 
-`spark`          spark-submit starts a driver for this batch
+`spark`          spark-submit starts a driver for this batch; if the host is `local…`, without an extra field,
+                 the task is the driver, which saves two processes and their imports
 `spark_connect`  the task is a client of a Spark Connect server, which keeps a session for each stream, with
                  the Python workers of the previous batch
 
@@ -25,9 +26,9 @@ from tidegate.console.links import quoted
 from tidegate.signals import terminate
 from tidegate_airflow import tasks
 from tidegate_airflow.assets import event_emitted, has_event
-from tidegate_airflow.connections import own_environment, spark_connect_url
+from tidegate_airflow.connections import own_environment
 from tidegate_airflow.notify import PlainCallback, call, callback_name
-from tidegate_airflow.submission import driver_outcome, submitted_arguments
+from tidegate_airflow.submission import driver_outcome, submitted_arguments, task_spark
 
 if TYPE_CHECKING:
     from tidegate.quality.verdict import Verdict
@@ -186,11 +187,15 @@ class ComputeOperator(LineageOperator, SparkSubmitOperator):  # type: ignore[mis
 
     lineage = "reading"
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.submitted = submitted_arguments(options)
+
     @own_environment()
     def execute(self, context: Any) -> Any:
-        server = spark_connect_url(self._conn_id)
-        if server is not None:
-            return tasks.compute(*self.batch, server)
+        spark = task_spark(self.submitted)
+        if spark is not None:
+            return tasks.compute(*self.batch, spark)
         # spark-submit inherits the environment. Arguments would be visible to all users of the machine, and
         # some cluster managers turn `env_vars` into configuration that the Spark UI shows.
         tasks.export_for_driver(*self.batch)
@@ -226,7 +231,6 @@ class BatchOperator(ComputeOperator):
         super().__init__(**options)
         self.pipeline_file = pipeline_file
         self.first = first
-        self.submitted = submitted_arguments(options)
 
     def execute(self, context: Any) -> Any:
         pipeline, generation, _ = self.batch

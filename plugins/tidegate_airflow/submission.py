@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from tidegate_airflow.connections import reschedule, spark_connect_url
+from tidegate_airflow.connections import reschedule, task_master
 from tidegate_airflow.deployment import spark_program
 from tidegate_airflow.failures import noted_failure
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tidegate.app import App
+    from tidegate.app.root import OpenSession
     from tidegate.ledger import Plan
 
 _NOT_NOTED = (
@@ -29,6 +30,51 @@ _SUBMITTED = (
     *("driver_memory", "executor_memory", "executor_cores", "num_executors"),
 )
 """The arguments of spark-submit's operator that its hook takes, too."""
+
+
+@dataclass(frozen=True)
+class TaskSpark:
+    """The Spark of a task that needs no spark-submit: see `task_spark`.
+
+    Args:
+        master: the URL of a Spark Connect server, or a `local` master, which the task starts.
+        memory: the heap of a Spark that the task starts; None: Spark's default.
+        conf: settings of a Spark that the task starts.
+    """
+
+    master: str
+    memory: str | None
+    conf: Mapping[str, str]
+
+    @contextmanager
+    def opening(self, app: App, plan: Plan, rows: int) -> Iterator[OpenSession]:
+        """Let a step open the stream's session inside of the block, and start a JVM for it at once.
+
+        Args:
+            app: The settings.
+            plan: The batch.
+            rows: About how many rows Spark gets.
+        """
+        from tidegate.spark.driver import DriverJvm
+        from tidegate.spark.session import OwnSession
+
+        name = app.session_name(plan.stream)
+        with DriverJvm(conf=self.conf) as jvm, OwnSession(self.master, self.memory, name, jvm) as session:
+            session.start(rows)
+            yield session.open
+
+
+def task_spark(arguments: Mapping[str, Any]) -> TaskSpark | None:
+    """Return the Spark that a task uses without spark-submit, as its connection says; None: spark-submit.
+
+    Args:
+        arguments: What `submitted_arguments` returned.
+    """
+    master = task_master(arguments["conn_id"])
+    if master is None:
+        return None
+    conf = {"spark.app.name": arguments["name"], **(arguments.get("conf") or {})}
+    return TaskSpark(master, arguments.get("driver_memory"), conf)
 
 
 def submitted_arguments(operator: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,9 +93,10 @@ def publish_in_spark(app: App, plan: Plan, run: str, arguments: Mapping[str, Any
     """
     from tidegate.batch import publish_batch
 
-    server = spark_connect_url(arguments["conn_id"])
-    if server is not None:
-        publish_batch(app, plan, run, lambda _: named_session(app, plan, server))
+    spark = task_spark(arguments)
+    if spark is not None:
+        with spark.opening(app, plan, rows=0) as open_session:
+            publish_batch(app, plan, run, open_session)
         return
     stream = plan.stream
     batch = (stream.pipeline, stream.generation, run)
@@ -59,13 +106,6 @@ def publish_in_spark(app: App, plan: Plan, run: str, arguments: Mapping[str, Any
         hook.submit(spark_program("publish"))
     except AirflowException as error:
         raise driver_outcome(error, batch) from error
-
-
-def named_session(app: App, plan: Plan, server: str) -> SparkSession:
-    """Return the session that a Spark Connect server keeps for the batch's stream."""
-    from tidegate.spark.session import open_session
-
-    return open_session(server, name=app.session_name(plan.stream))
 
 
 def export_java_options(records: int) -> None:

@@ -20,7 +20,7 @@ from tidegate_airflow.connections import (
     run_step,
 )
 from tidegate_airflow.runs import remember_text, run_ahead
-from tidegate_airflow.submission import export_java_options, named_session, publish_in_spark
+from tidegate_airflow.submission import TaskSpark, export_java_options, publish_in_spark
 from tidegate_airflow.triggers import is_triggered_again, read_request, trigger_of
 
 if TYPE_CHECKING:
@@ -172,31 +172,28 @@ def planned_batches(
         yield batch.run_id
 
 
-def compute(pipeline: str, generation: int, run: str, server: str) -> str:
-    """Run step 2 in this process, in the session that a Spark Connect server keeps for the stream.
+def compute(pipeline: str, generation: int, run: str, spark: TaskSpark) -> str:
+    """Run step 2 in this process, as the driver of its Spark or a client of a Spark Connect server.
 
-    `server` is the server's URL. Returns a sentence for the log. Raises AirflowFailException and
-    AirflowRescheduleException as `run_step`.
+    Returns a sentence for the log. Raises AirflowFailException and AirflowRescheduleException as `run_step`.
     """
 
     def work() -> str:
-        from tidegate.app import LONG_DONE, App, planned_for
+        from tidegate.app import App
         from tidegate.batch import compute_batch
         from tidegate.imports import keep_pandas_out
+        from tidegate.ledger.planned import planned_pipeline
+        from tidegate.model.reading import reading_of
 
         # The task process is tidegate's own here, and pandas costs half a second and 50 MB.
         keep_pandas_out()
         app = App.from_environment()
-        plan = planned_for(app, pipeline, generation, run)
-        if plan is None:
-            return LONG_DONE
-        # The ledger has only complete attempts, so a retry needs no session.
-        if (done := app.ledger.attempt(plan.stream, plan.seq)) is not None:
-            return _not_again(plan, "computed", done.name)
-
-        attempt = compute_batch(
-            connected(app, plan.stream), plan, run, lambda _: named_session(app, plan, server)
-        )
+        plan = _left_to_compute(app, pipeline, generation, run)
+        if isinstance(plan, str):
+            return plan
+        rows = reading_of(planned_pipeline(plan)).rows(plan.most_records)
+        with spark.opening(app, plan, rows) as open_session:
+            attempt = compute_batch(connected(app, plan.stream), plan, run, open_session)
         return f"batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}"
 
     result = run_step(work)
@@ -207,28 +204,34 @@ def compute(pipeline: str, generation: int, run: str, server: str) -> str:
 def computed_before(pipeline: str, generation: int, run: str) -> str | None:
     """Return a sentence on a batch that needs no Spark; None if it must be computed.
 
-    Spark takes long to start, so AirflowRescheduleException is raised here if the compute step would have to
-    wait.
-
-    Args:
-        run: The ledger's id of the run's batch.
+    `run` is the ledger's id of the batch's run. Raises AirflowRescheduleException if the step has to wait.
     """
 
     def work() -> str | None:
-        from tidegate.app import LONG_DONE, App, check_lease, planned_for
+        from tidegate.app import App
 
-        app = App.from_environment()
-        plan = planned_for(app, pipeline, generation, run)
-        if plan is None:
-            return LONG_DONE
-        # before the lease: work that is done needs no lease, whoever has it now
-        attempt = app.ledger.attempt(plan.stream, plan.seq)
-        if attempt is not None:
-            return _not_again(plan, "computed", attempt.name)
-        check_lease(app.ledger, plan.stream, run)
-        return None
+        plan = _left_to_compute(App.from_environment(), pipeline, generation, run)
+        return plan if isinstance(plan, str) else None
 
     return run_step(work)
+
+
+def _left_to_compute(app: App, pipeline: str, generation: int, run: str) -> Plan | str:
+    """Return the batch that a run has to compute, or a sentence on why there is none.
+
+    Spark takes long to start, so LeaseHeld is raised here if the compute step would have to wait.
+    """
+    from tidegate.app import LONG_DONE, check_lease, planned_for
+
+    plan = planned_for(app, pipeline, generation, run)
+    if plan is None:
+        return LONG_DONE
+    # before the lease: work that is done needs no lease, whoever has it now
+    attempt = app.ledger.attempt(plan.stream, plan.seq)
+    if attempt is not None:
+        return _not_again(plan, "computed", attempt.name)
+    check_lease(app.ledger, plan.stream, run)
+    return plan
 
 
 def export_for_driver(pipeline: str, generation: int, run: str) -> None:

@@ -52,6 +52,8 @@ IMPATIENT = {
     "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
     "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
 }
+SUBMITTED = json.dumps({"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}})
+"""A connection for which spark-submit starts the driver, in a process of its own."""
 # a driver lives for seconds here: to compile for long runs costs more than it gives
 SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
 # as a service manager does; the warden around it only ends it with the test
@@ -207,6 +209,7 @@ def line(installed: Path, home: Path) -> Iterator[Line]:
         for scene in scenes:
             scene.create()
         env = environment(home, REPOSITORY, servers) | scenes[0].environment | IMPATIENT | SHORT_LIVED
+        env["AIRFLOW_CONN_SPARK_DEFAULT"] = SUBMITTED
         env |= {"TIDEGATE_FAILPOINTS": ",".join(POINTS), "TIDEGATE_FAILPOINTS_FIRED": str(fired)}
         with AirflowStack(home, REPOSITORY / "dags", REPOSITORY / "plugins", env) as airflow:
             airflow.wait_dag(scenes[0].name)

@@ -1,4 +1,6 @@
-"""The line under a real Airflow: scheduled, killed, cleared; on a real broker and by real spark-submit."""
+"""The line under a real Airflow: scheduled, killed, cleared; on a real broker, in a Spark that the task or
+spark-submit starts.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kills import SHORT_LIVED
+from tests.e2e.kills import SHORT_LIVED, SUBMITTED
 from tests.e2e.processes import until
+from tests.faults import history
 from tidegate.ledger import Ledger, Stream
 from tidegate_dev.airflow import AirflowStack
 from tidegate_dev.broker import KafkaBroker
@@ -49,13 +52,13 @@ class Line:
     fired: Path
     ledger: Ledger
 
-    def run(self, run_id: str) -> dict[str, str | None]:
+    def run(self, run_id: str, dag_id: str = "availability") -> dict[str, str | None]:
         """Trigger a run and wait for its end; task -> state."""
-        self.airflow.trigger("availability", run_id)
-        return self.wait(run_id)
+        self.airflow.trigger(dag_id, run_id)
+        return self.wait(run_id, dag_id)
 
-    def wait(self, run_id: str) -> dict[str, str | None]:
-        end = self.airflow.wait_run("availability", run_id, timeout_s=400)
+    def wait(self, run_id: str, dag_id: str = "availability") -> dict[str, str | None]:
+        end = self.airflow.wait_run(dag_id, run_id, timeout_s=400)
         assert end.state == "success", end.log_tail
         return {task.task_id: task.state for task in end.tasks}
 
@@ -76,13 +79,19 @@ def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     for file in (REPOSITORY / "dags").glob("*.py"):
         more = AT_ONCE if file.name == "pipelines.py" else ""
         (home / "dags" / file.name).write_text(file.read_text() + more)
-    (home / "pipelines" / "availability.yaml").write_text(sample.replace('"*/5 * * * *"', "null"))
+    triggered = sample.replace('"*/5 * * * *"', "null")
+    (home / "pipelines" / "availability.yaml").write_text(triggered)
+    by_spark_submit = triggered.replace("topic: availability", "topic: submitted").replace(
+        "pipeline: availability", "pipeline: submitted\nairflow: {spark: {connection: submit}}"
+    )
+    (home / "pipelines" / "submitted.yaml").write_text(by_spark_submit)
     (home / "pipelines" / "typo.yaml").write_text(sample.replace("reduce: latest", "reduce: lastest"))
     with KafkaBroker(home) as broker:
         env = environment(home, REPOSITORY, broker.bootstrap_servers) | {
             "TIDEGATE_PIPELINES": str(home / "pipelines"),
             "TIDEGATE_EXPECTATIONS": str(REPOSITORY / "include" / "expectations"),
             "TIDEGATE_LEDGER": f"sqlite:///{home / 'ledger.db'}",
+            "AIRFLOW_CONN_SUBMIT": SUBMITTED,
             "TIDEGATE_FAILPOINTS": ",".join(KILLS),
             "TIDEGATE_FAILPOINTS_FIRED": str(fired),
             **SHORT_LIVED,
@@ -92,10 +101,12 @@ def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             end.callback(airflow.stop)
             airflow.start()
             create_topics(broker.bootstrap_servers)
+            history.create_topics(broker.bootstrap_servers, "submitted")
             send(broker.bootstrap_servers, STOCK, EVENTS)
             airflow.wait_ready()
-            airflow.wait_dag("availability")
-            airflow.unpause("availability")
+            for dag_id in ("availability", "submitted"):
+                airflow.wait_dag(dag_id)
+                airflow.unpause(dag_id)
             ledger = Ledger.open(env["TIDEGATE_LEDGER"])
             yield Line(airflow, broker.bootstrap_servers, fired, ledger)
 
@@ -159,8 +170,10 @@ def _scheduled_run(line: Line, dag_id: str) -> str | None:
     return next((run["dag_run_id"] for run in runs if run["run_type"] == "scheduled"), None)
 
 
-def test_spark_submit_arguments_hold_no_secret(killed: Line) -> None:
-    logs = killed.airflow.log.parent.parent.rglob("task_id=compute/*.log")
+def test_spark_submit_computes_the_same_without_secrets(killed: Line) -> None:
+    killed.run("submitted", "submitted")
+    assert read_published(killed.servers, "submitted") == expected_availability(EVENTS)
+    logs = killed.airflow.log.parent.parent.rglob("dag_id=submitted/**/task_id=compute/*.log")
     commands = [line for log in logs for line in log.read_text().splitlines() if "Spark-Submit cmd" in line]
     assert commands
     assert not any(killed.servers in command for command in commands)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka import KafkaProducer
+from tests.e2e.kills import SUBMITTED
 from tests.faults.history import create_topics
 from tests.install.built import Built, Environment, build
 from tidegate_dev.airflow import AirflowStack
@@ -58,6 +59,7 @@ def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             "TIDEGATE_PIPELINES": str(project / "pipelines"),
             "PYSPARK_PYTHON": str(fresh.python),
             "PYSPARK_DRIVER_PYTHON": str(fresh.python),
+            "AIRFLOW_CONN_SPARK_DEFAULT": SUBMITTED,
             "AIRFLOW_CONN_TIDEGATE_KAFKA": json.dumps(
                 {"conn_type": "tidegate_kafka", "extra": {"bootstrap.servers": broker.bootstrap_servers}}
             ),

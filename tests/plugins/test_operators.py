@@ -48,14 +48,60 @@ def operator(name: str, **more: Any) -> Any:
     from tidegate_airflow import operators
 
     return getattr(operators, name)(
-        task_id="t", application="x.py", application_args=["orders", "2", "run-1"], durable=False, **more
+        task_id="t",
+        application="x.py",
+        application_args=["orders", "2", "run-1"],
+        conn_id="spark_default",
+        name="tidegate-orders-g2",
+        durable=False,
+        **more,
     )
 
 
 def test_task_with_a_server_connection_computes_itself(calls: Calls) -> None:
     operator("ComputeOperator").execute(CONTEXT)
-    url = "sc://spark.example:15002/;token=word"
-    assert calls == [("compute", ("orders", 2, "run-1", url), {})]
+    (step, arguments, _) = calls[0]
+    assert (step, *arguments[:3]) == ("compute", "orders", 2, "run-1")
+    assert arguments[3].master == "sc://spark.example:15002/;token=word"
+    assert len(calls) == 1
+
+
+def test_task_with_a_local_master_is_the_driver(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tidegate_airflow.submission import TaskSpark
+
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
+    settings = {"driver_memory": "2g", "conf": {"spark.ui.enabled": "true"}}
+    operator("ComputeOperator", **settings).execute(CONTEXT)
+    conf = {"spark.app.name": "tidegate-orders-g2", "spark.ui.enabled": "true"}
+    assert calls == [("compute", ("orders", 2, "run-1", TaskSpark("local[2]", "2g", conf)), {})]
+
+
+@pytest.mark.parametrize(
+    ("connection", "master"),
+    [
+        ({"conn_type": "spark", "host": "local"}, "local"),
+        ({"conn_type": "spark", "host": "local[*]", "extra": "{}"}, "local[*]"),
+        ({"conn_type": "spark", "host": "local[4, 2]"}, "local[4, 2]"),
+        ({"conn_type": "spark_connect", "host": "spark", "port": 15002}, "sc://spark:15002/"),
+        ({"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}, None),
+        ({"conn_type": "spark", "host": "local", "port": 7077}, None),
+        ({"conn_type": "spark", "host": "localhost"}, None),
+        ({"conn_type": "spark", "host": "local-cluster[2,1,1024]"}, None),
+        ({"conn_type": "spark", "host": "spark://master", "port": 7077}, None),
+        ({"conn_type": "spark", "host": "yarn"}, None),
+        ({"conn_type": "spark"}, None),
+        (None, None),
+    ],
+)
+def test_connection_decides_whether_spark_submit_is_needed(
+    connection: dict[str, Any] | None, master: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow.connections import task_master
+
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
+    if connection is not None:
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    assert task_master("spark_default") == master
 
 
 def test_single_task_run_finishes_each_batch_in_turn(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +126,7 @@ def test_spark_submit_gets_the_batch_of_its_run(calls: Calls, monkeypatch: pytes
     from tidegate_airflow import tasks
 
     submitted: list[Any] = []
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://master:7077")
     monkeypatch.setattr(tasks, "planned_batches", lambda *_: iter(("run-1", "run-1#2")))
     monkeypatch.setattr(tasks, "computed_before", lambda *_: None)
     monkeypatch.setattr(tasks, "export_for_driver", lambda *_: None)

@@ -19,6 +19,7 @@ from tidegate.spark.java import archive_path, find_java, java_home
 
 pytestmark = pytest.mark.airflow
 
+SUBMITTED = {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}}
 ROWS: dict[str, list[tuple[str, int | None]]] = {"first": [("1", 10)]}
 SubmitStub = Callable[[int], Path]
 EXIT_CODES = pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def spark_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SubmitStub:
         )
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://local")
+        monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", "spark://master:7077")
         return ran
 
     return install
@@ -68,6 +69,7 @@ def execute(*arguments: str, application: str = "compute.py") -> Any:
         application=application,
         application_args=["visitors", "1", *arguments],
         conn_id="spark_default",
+        name="tidegate-visitors-g1",
         durable=False,
     )
     return job.execute({})
@@ -130,7 +132,7 @@ def test_lease_lost_during_spark_start_makes_task_wait(
 
     java = find_java()
     for name, value in {
-        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+        "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(SUBMITTED),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "JAVA_HOME": str(java_home(java)),
         "PYSPARK_PYTHON": sys.executable,

@@ -85,6 +85,13 @@ def _whole_batches() -> object:
     return list(tasks.planned_batches("visitors", "visitors", 1, context("run-3")))
 
 
+def _compute() -> object:
+    from tidegate_airflow import tasks
+    from tidegate_airflow.submission import TaskSpark
+
+    return tasks.compute("visitors", 1, RUN, TaskSpark("local[1]", None, {}))
+
+
 def _step(name: str, *arguments: Any) -> Step:
     def step() -> object:
         from tidegate_airflow import tasks
@@ -96,7 +103,8 @@ def _step(name: str, *arguments: Any) -> Step:
 
 STEPS: dict[str, tuple[str, Step]] = {
     "plan": ("", lambda: _plan("run-3")),
-    "compute": ("plan", _step("computed_before")),
+    "compute": ("plan", _compute),
+    "compute by spark-submit": ("plan", _step("computed_before")),
     "validate": ("compute", _step("validate")),
     "commit": ("compute", _step("commit")),
     "publish": ("commit", _step("publish", {})),

@@ -18,6 +18,7 @@ def main() -> None:
         session = open_session("local[1]", records=0, jvm=jvm)
         seen = {
             "opened before": session.sparkContext.startTime <= opened_ms,
+            "started by PySpark": session.sparkContext._gateway.proc is not None,
             "accumulator": session.sparkContext._javaAccumulator,
             "setting": session.conf.get("spark.sql.codegen.factoryMode"),
             "rows": session.range(3).count(),

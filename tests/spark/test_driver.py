@@ -15,7 +15,7 @@ from tests.spark import early
 from tidegate.errors import SetupFailed
 from tidegate.spark import driver as driver_module
 from tidegate.spark import java as java_module
-from tidegate.spark.driver import DriverJvm, DriverSettings
+from tidegate.spark.driver import DriverJvm, DriverSettings, driver_settings
 from tidegate.spark.java import JavaRuntime, find_java, forget_launch, note_launch, noted_launch
 
 if TYPE_CHECKING:
@@ -110,6 +110,26 @@ def test_jvm_starts_anew_for_other_settings_only(java: Path) -> None:
     assert second.poll() is not None
 
 
+def test_settings_of_the_user_reach_the_jvm(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "find_java", lambda: java)
+    options = "-Dg=h '-Di=j k'"
+    more = {"spark.driver.extraJavaOptions": options, "spark.app.name": "orders", "spark.driver.memory": "2g"}
+    settings = driver_settings("local[2]", None, 0, ("-Dc=d",), more)
+    assert settings.memory == "2g"
+    assert settings.java_options[-2:] == ("-Dg=h", "-Di=j k")
+    assert (settings.conf["spark.app.name"], settings.conf["spark.master"]) == ("orders", "local[2]")
+    assert driver_settings("local[2]", "3g", 0, (), more).memory == "3g"
+
+
+def test_paths_of_the_user_are_left_to_spark_submit(java: Path) -> None:
+    conf = {"spark.driver.extraClassPath": "/jars/*"}
+    with DriverJvm() as jvm:
+        jvm.start(DriverSettings(java, (), "1g", conf))
+        with jvm.attached():
+            pass
+    assert started(java) == []
+
+
 @pytest.mark.parametrize(
     "variable", ["SPARK_CONF_DIR", "SPARK_DRIVER_MEMORY", "PYSPARK_SUBMIT_ARGS", "HADOOP_CONF_DIR"]
 )
@@ -120,15 +140,6 @@ def test_configured_spark_is_left_to_spark_submit(variable: str, monkeypatch: py
     assert not driver_module._is_configured()
     monkeypatch.setenv(variable, "set")
     assert driver_module._is_configured()
-
-
-@pytest.mark.spark
-def test_noted_launch_replaces_spark_submit(spark: SparkSession) -> None:
-    if noted_launch(find_java()) is None:
-        pytest.skip("setup notes it, for jars where they are then: python -m tidegate.spark.training")
-    gateway = spark.sparkContext._gateway
-    assert gateway is not None
-    assert gateway.proc is None  # PySpark has started none
 
 
 @pytest.mark.spark
@@ -154,6 +165,7 @@ def test_started_jvm_opens_a_session_by_itself() -> None:
     )
     assert json.loads(done.stdout) == {
         "opened before": True,
+        "started by PySpark": False,
         "accumulator": None,
         "setting": "NO_CODEGEN",
         "rows": 3,

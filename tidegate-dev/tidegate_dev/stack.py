@@ -156,7 +156,7 @@ def environment(
 
 def _spark_connection(spark: SparkServer | None) -> dict[str, Any]:
     if spark is None:
-        return {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
+        return {"conn_type": "spark", "host": "local[*]"}
     return {"conn_type": "spark_connect", "host": HOST, "port": spark.port}
 
 

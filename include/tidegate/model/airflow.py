@@ -78,10 +78,10 @@ def _over(value: Any, default: Any) -> Any:
 
 
 class SparkPlacement(Defaulted):
-    """Options of spark-submit for a pipeline's batches.
+    """Where and with what a pipeline's batches start Spark.
 
-    A Spark Connect server was started with settings of its own, so for such a connection only `connection`
-    counts.
+    These are arguments of spark-submit. A task that starts a `local` Spark itself takes `driver_memory` and
+    `conf`. A Spark Connect server was started with settings of its own, so only `connection` counts for it.
     """
 
     connection: Name | None = Field(
@@ -171,4 +171,4 @@ class AirflowSettings(Defaulted):
     approve_promotion: StrictBool | None = Field(
         default=None, description="Whether a person approves each promotion before it is decided. Null: no."
     )
-    spark: SparkPlacement = Field(default=SparkPlacement(), description="Options of spark-submit.")
+    spark: SparkPlacement = Field(default=SparkPlacement(), description="Where and with what Spark starts.")

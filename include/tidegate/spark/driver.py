@@ -37,6 +37,10 @@ _DEFAULT_MEMORY = "1g"
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 """Spark's variable for more options of a driver's JVM."""
+_MEMORY = "spark.driver.memory"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PATHS = {"spark.driver.extraClassPath", "spark.driver.extraLibraryPath", "spark.driver.defaultJavaOptions"}
+"""Settings that change the command of a driver's JVM in ways that only spark-submit knows."""
 _HARMLESS_VARIABLES = {
     _OPTIONS,
     "PYSPARK_PYTHON",
@@ -87,7 +91,11 @@ class DriverSettings:
 
 
 def driver_settings(
-    master: str, memory: str | None, records: int | None, java_options: Sequence[str] | None = None
+    master: str,
+    memory: str | None,
+    records: int | None,
+    java_options: Sequence[str] | None = None,
+    more: Mapping[str, str] | None = None,
 ) -> DriverSettings:
     """Return the settings that spark-submit would give to a driver. Raises SetupFailed without a Java.
 
@@ -96,25 +104,29 @@ def driver_settings(
         memory: the heap; None: Spark's default.
         records: about how many rows Spark gets in the driver's only batch; None: any number.
         java_options: options of the JVM; None: options for such a batch.
+        more: Spark's settings that the user has set.
     """
+    more = more or {}
     java = find_java()
     os.environ["JAVA_HOME"] = str(java_home(java))
     # Quiet from the start: otherwise Spark's log fills the user's screen.
     quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
     own = driver_options(java, records) if java_options is None else java_options
-    options = (quiet, *own, *_collector(master))
+    # The user's options come last: of a repeated option, the JVM takes the last one.
+    options = (quiet, *own, *_collector(master), *shlex.split(more.get(_JAVA_OPTIONS, "")))
     conf = {
         **_PYSPARK_DEFAULTS,
         **session_conf(master),
-        "spark.master": master,
         "spark.app.name": "tidegate",
-        "spark.driver.extraJavaOptions": " ".join(options),
+        **more,
+        "spark.master": master,
+        _JAVA_OPTIONS: " ".join(options),
     }
     if memory is not None:
-        conf["spark.driver.memory"] = memory
+        conf[_MEMORY] = memory
     if master.startswith("local"):
         conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    return DriverSettings(java, options, memory or _DEFAULT_MEMORY, conf)
+    return DriverSettings(java, options, conf.get(_MEMORY, _DEFAULT_MEMORY), conf)
 
 
 def session_conf(master: str) -> dict[str, str]:
@@ -143,6 +155,7 @@ class DriverJvm:
 
     Args:
         java_options: its options; None: options for the driver's batch.
+        conf: Spark's settings that the user has set.
 
     Example::
 
@@ -153,8 +166,11 @@ class DriverJvm:
                 session = builder.getOrCreate()
     """
 
-    def __init__(self, java_options: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, java_options: Sequence[str] | None = None, conf: Mapping[str, str] | None = None
+    ) -> None:
         self.java_options = java_options
+        self.conf = dict(conf or {})
         self._settings: DriverSettings | None = None
         self._process: Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -170,13 +186,13 @@ class DriverJvm:
         """Start the JVM, which then opens its session, if it does not run with these settings already.
 
         Does nothing if PySpark has a JVM already, or if spark-submit may start another one: nothing is noted,
-        or Spark has settings of its own on this machine.
+        or Spark has settings of its own on this machine, or the user has set paths of the JVM.
         """
         if settings == self._settings or _has_gateway():
             return
         self._end()
         launch = noted_launch(settings.java)
-        if launch is None or _is_configured():
+        if launch is None or _is_configured() or _PATHS & settings.conf.keys():
             return
         self._settings, self._folder = settings, Path(tempfile.mkdtemp(prefix="tidegate-"))
         more = shlex.split(os.environ.get(_OPTIONS, ""))

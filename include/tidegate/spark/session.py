@@ -108,7 +108,7 @@ def _settings(master: str | None, memory: str | None, records: int | None, jvm: 
     """Return the settings of a new session, and start the JVM if it is on this machine only."""
     if master is None:  # under spark-submit the master is in its configuration
         return {**session_conf(SparkConf().get("spark.master", "")), "spark.log.level": "ERROR"}
-    driver = driver_settings(master, memory, records, jvm.java_options)
+    driver = driver_settings(master, memory, records, jvm.java_options, jvm.conf)
     if master.startswith("local"):
         jvm.start(driver)
     few = records is not None and records <= _FEW_ROWS
@@ -175,6 +175,16 @@ class OwnSession:
         self.end()
         if self._ending is not None:
             self._ending.join()
+
+    def start(self, records: int) -> None:
+        """Start the JVM for a batch of about so many rows, if it is one of this machine. It opens its session
+        while this process does something else.
+
+        Raises SetupFailed without a Java.
+        """
+        if self._driver_jvm is not None and self._master.startswith("local"):
+            jvm = self._driver_jvm
+            jvm.start(driver_settings(self._master, self._memory, records, jvm.java_options, jvm.conf))
 
     def open(self, records: int) -> SparkSession:
         """Return the session for a batch of about so many rows, or the one that is open. Raises as
