@@ -62,7 +62,9 @@ class Way:
 ROWS = {
     "warm": Way("five tasks, a kept Spark Connect server", keeps_spark=True, tasks=5, bound=1.7, plain=0.8),
     "one": Way("tasks: one, a kept Spark Connect server", keeps_spark=True, tasks=1, bound=2.5),
-    "cold": Way("five tasks, a Spark that `compute` starts", keeps_spark=False, tasks=5, bound=2.5, plain=1.5),
+    "cold": Way(
+        "five tasks, a Spark that `compute` starts", keeps_spark=False, tasks=5, bound=2.5, plain=1.5
+    ),
 }
 _EVENTS, _KEYS = 10_000, 5_000
 

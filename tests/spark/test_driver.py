@@ -110,7 +110,7 @@ def test_jvm_starts_anew_for_other_settings_only(java: Path) -> None:
     assert second.poll() is not None
 
 
-def test_settings_of_the_user_reach_the_jvm(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_settings_reach_the_jvm(java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "find_java", lambda: java)
     options = "-Dg=h '-Di=j k'"
     more = {"spark.driver.extraJavaOptions": options, "spark.app.name": "orders", "spark.driver.memory": "2g"}
@@ -121,7 +121,7 @@ def test_settings_of_the_user_reach_the_jvm(java: Path, monkeypatch: pytest.Monk
     assert driver_settings("local[2]", "3g", 0, (), more).memory == "3g"
 
 
-def test_paths_of_the_user_are_left_to_spark_submit(java: Path) -> None:
+def test_user_paths_are_left_to_spark_submit(java: Path) -> None:
     conf = {"spark.driver.extraClassPath": "/jars/*"}
     with DriverJvm() as jvm:
         jvm.start(DriverSettings(java, (), "1g", conf))

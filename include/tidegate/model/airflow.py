@@ -78,7 +78,7 @@ def _over(value: Any, default: Any) -> Any:
 
 
 class SparkPlacement(Defaulted):
-    """Where and with what a pipeline's batches start Spark.
+    """Settings of the Spark that computes a pipeline's batches.
 
     These are arguments of spark-submit. A task that starts a `local` Spark itself takes `driver_memory` and
     `conf`. A Spark Connect server was started with settings of its own, so only `connection` counts for it.
@@ -171,4 +171,6 @@ class AirflowSettings(Defaulted):
     approve_promotion: StrictBool | None = Field(
         default=None, description="Whether a person approves each promotion before it is decided. Null: no."
     )
-    spark: SparkPlacement = Field(default=SparkPlacement(), description="Where and with what Spark starts.")
+    spark: SparkPlacement = Field(
+        default=SparkPlacement(), description="Settings of the Spark that computes."
+    )
