@@ -27,12 +27,17 @@ def measure_cluster(load: Load, rounds: int, master: str, say: Say) -> list[Row]
         for workers, name in _NAMES.items():
             folder = place.home / f"cluster-{workers}"
             folder.mkdir()
-            url = stack.enter_context(cluster(folder, _HOSTS[:workers], place.env, _MEMORY, pinned=True))
+            url = stack.enter_context(cluster(folder, _HOSTS[:workers], place.env, _MEMORY, placed=_pinned))
             program = _Program(
                 place._replace(env={**place.env, "TIDEGATE_SPARK_MASTER": url}), load.events, workers
             )
             programs[name] = program.run
         return [take_turns(f"{load.events:,} events on a cluster", programs, rounds, say)]
+
+
+def _pinned(number: int, command: list[str]) -> list[str]:
+    """Run a worker, and all that it starts, on a processor of its own."""
+    return ["taskset", "--cpu-list", str(number), *command]
 
 
 @dataclass(frozen=True)

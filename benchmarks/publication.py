@@ -29,6 +29,7 @@ from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import message_columns, messages_of
 from tidegate.kafka.producer import BATCH_BYTES
 from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
+from tidegate.kafka.shard import SendShards
 from tidegate.kernel.keys import key_hashes
 from tidegate.ledger import Plan, Stream
 from tidegate.model.pipeline import Pipeline
@@ -92,66 +93,73 @@ def measure(
     """Publish the same outbox in turns, each time into a topic of its own. Raises ResultWrong."""
     runs: list[Run] = []
     with temporary_home() as home, KafkaBroker(home) as broker:
-        outbox = _outbox(home, records)
+        outbox = outbox_of(home, records, _SHARDS)
         config = KafkaConfig.parse(broker.bootstrap_servers)
         with KafkaLog(config) as log:
             log.ensure_progress_topic()
         programs = dict(_PROGRAMS)
         if spark is not None:
-            programs[IN_SHARDS] = partial(_by_spark, spark)
+            programs[IN_SHARDS] = partial(in_shards, partial(send_shards, spark, pipeline()), _SHARDS)
         for number in range(1, repeat + 1):
             for place, (program, publish) in enumerate(programs.items()):
                 say(f"{program}, round {number} of {repeat}")
-                sink = _sink(config, f"out-{place}-{number}", partitions, program == WITH_HEADERS)
+                sink = sink_of(config, f"out-{place}-{number}", partitions, program == WITH_HEADERS)
                 seconds = publish(config, sink, outbox)
                 runs.append(Run(program, number, seconds))
-                _require_all(config, sink, outbox)
+                require_all(config, sink, outbox)
     return Result(records, tuple(runs))
 
 
-def _outbox(home: Path, records: int) -> Outbox:
-    """Return an outbox as `compute` writes it: ordered by the keys' hashes, four values of about 10 bytes for
-    each key."""
+def outbox_of(home: Path, records: int, number: int) -> Outbox:
+    """Return an outbox as `compute` writes it, in `number` files: ordered by the keys' hashes, four values of
+    about 10 bytes for each key."""
     numbers = np.arange(records)
-    keys = pa.array([f"{number // _PER_KEY:08}" for number in range(records)])
+    keys = pa.array([f"{value // _PER_KEY:08}" for value in range(records)])
     hashes = key_hashes(keys)
     numbers = numbers[np.argsort(hashes, kind="stable")]
     columns = {
         "hash": hashes.take(pa.array(numbers)),
         "key": keys.take(pa.array(numbers)),
         "ordinal": numbers,
-        "payload": [f'{{"n": {number % _PER_KEY}}}' for number in numbers],
+        "payload": [f'{{"n": {value % _PER_KEY}}}' for value in numbers],
         "timestamp": numbers,
         "reason": pa.repeat("changed", records),
-        "source": [f"stock/0/{number}" for number in numbers],
+        "source": [f"stock/0/{value}" for value in numbers],
         "window_start": pa.nulls(records, pa.int64()),
         "window_end": pa.nulls(records, pa.int64()),
     }
-    store, pipeline = Store(str(home / "lake")), _pipeline()
-    stage = pipeline.stages[0]
+    store, owner = Store(str(home / "lake")), pipeline()
+    stage = owner.stages[0]
     table, files = pa.table(columns), []
     # A file for each task of the computation; the keys of a file are in no other.
-    ends = [records * part // _SHARDS // _PER_KEY * _PER_KEY for part in range(_SHARDS)] + [records]
+    ends = [records * part // number // _PER_KEY * _PER_KEY for part in range(number)] + [records]
     for part, (start, end) in enumerate(pairwise(ends)):
         with RowWriter(store, f"outbox-{part}.parquet", "outbox", stage.name) as writer:
             for rows in table.slice(start, end - start).to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(rows)
         assert writer.file is not None, "an outbox has rows"
         files.append(writer.file)
-    plan = Plan(Stream("published", 1), 1, "benchmark", 0, 0, (), {}, pipeline.text, pipeline.hash)
+    plan = Plan(Stream("published", 1), 1, "benchmark", 0, 0, (), {}, owner.text, owner.hash)
     return Outbox(plan, stage, "measured", store, tuple(files))
 
 
-def _pipeline() -> Pipeline:
+def pipeline() -> Pipeline:
+    """Return the pipeline to which the outbox belongs."""
     return parse_pipeline(_PIPELINE, "published.yaml")
 
 
-def _sink(config: KafkaConfig, topic: str, partitions: int, headers: bool) -> KafkaSink:
+def warm_up(spark: SparkSession, workers: int) -> None:
+    """Start Python workers, which a batch has since it was computed."""
+    spark.range(0, workers, numPartitions=workers).mapInArrow(lambda rows: rows, "id long").collect()
+
+
+def sink_of(config: KafkaConfig, topic: str, partitions: int, headers: bool = False) -> KafkaSink:
+    """Return a Kafka sink of a new topic."""
     create_topics(config.servers, partitions, topic)
     return KafkaSink(kind="kafka", topic=topic, headers=headers)
 
 
-def _tidegate(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
+def in_one_process(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
     """Seconds of the publication, connections and the sink's first progress record included."""
     began = time.perf_counter()
     publisher = KafkaPublisher(KafkaLog(config), sink.topic, sink.topic, lambda *_: None)
@@ -160,17 +168,23 @@ def _tidegate(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
     return time.perf_counter() - began
 
 
-def _by_spark(spark: SparkSession, config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
-    """Seconds of the publication in shards, in a session that is open, and whose workers run."""
+def in_shards(
+    send: SendShards,
+    number: int,
+    config: KafkaConfig,
+    sink: KafkaSink,
+    outbox: Outbox,
+) -> float:
+    """Seconds of the publication in shards; `send` sends them."""
     began = time.perf_counter()
     publisher = KafkaPublisher(KafkaLog(config), sink.topic, sink.topic, lambda *_: None)
     batch = DecidedBatch(
         outbox.plan.seq,
         outbox.attempt,
         partial(topic_messages, sink, outbox),
-        _SHARDS,
-        lambda number: [partial(topic_messages, sink, part) for part in outbox.cut(number)],
-        partial(send_shards, spark, _pipeline()),
+        number,
+        lambda shards: [partial(topic_messages, sink, part) for part in outbox.cut(shards)],
+        send,
     )
     publisher.publish(batch, 0, begun=lambda: None)
     return time.perf_counter() - began
@@ -192,14 +206,14 @@ def _peer(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> float:
 
 
 _PROGRAMS: Mapping[str, Callable[[KafkaConfig, KafkaSink, Outbox], float]] = {
-    OURS: _tidegate,
-    WITH_HEADERS: _tidegate,
+    OURS: in_one_process,
+    WITH_HEADERS: in_one_process,
     PEER: _peer,
 }
 """What publishes in turns."""
 
 
-def _require_all(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> None:
+def require_all(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> None:
     """Every message once, each key's in order, as a consumer sees the topic."""
     values = defaultdict(list)
     for record in committed_records(config.servers, sink.topic):
@@ -237,8 +251,7 @@ def main(records: int, partitions: int, repeat: int, json_wanted: bool) -> None:
     """Measure the publication of an outbox, beside a producer without transactions."""
     with OwnSession(f"local[{_SHARDS}]", None) as own:
         session = own.open(records)
-        # Workers start with the first job; a batch has them since it was computed.
-        session.range(0, _SHARDS, numPartitions=_SHARDS).mapInArrow(lambda rows: rows, "id long").collect()
+        warm_up(session, _SHARDS)
         result = measure(records, partitions, repeat, teller(), session)
     if json_wanted:
         show_json(as_json(result))

@@ -6,7 +6,7 @@ It ends with its block, and with the process that began it, however that ends.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -26,12 +26,12 @@ def cluster(
     hosts: Sequence[str],
     environment: Mapping[str, str] = os.environ,
     memory: str = "512m",
-    pinned: bool = False,
+    placed: Callable[[int, list[str]], list[str]] = lambda _, command: command,
 ) -> Iterator[str]:
     """Spark's own cluster: a worker of one core on each of the addresses, with its files in `work-<host>`.
 
-    `memory` is what a worker has for executors. `pinned`: each worker, and all that it starts, runs on one
-    processor of its own, where it else takes what is free. Gives the master's URL.
+    `memory` is what a worker has for executors. `placed` gets a worker's number, from 0, and its command, and
+    returns the command to run; by default workers take what is free. Gives the master's URL.
     """
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
@@ -43,9 +43,7 @@ def cluster(
     with ExitStack() as stack:
         for number, (role, host, arguments) in enumerate(processes):
             main_class = f"org.apache.spark.deploy.{role.lower()}.{role}"
-            processor = ["taskset", "--cpu-list", str(number - 1)] if pinned and role == "Worker" else []
             command = [
-                *processor,
                 str(SPARK_CLASS),
                 main_class,
                 "--host",
@@ -54,6 +52,8 @@ def cluster(
                 "0",
                 *arguments,
             ]
+            if role == "Worker":
+                command = placed(number - 1, command)
             log = folder / f"{role}-{host}.log"
             process = stack.enter_context(Supervised(role, command, log, variables, grace_s=2))
             if role == "Master":  # a session refuses a master that does not answer yet

@@ -39,7 +39,11 @@ _OPTIONS = "SPARK_SUBMIT_OPTS"
 """Spark's variable for more options of a driver's JVM."""
 _MEMORY = "spark.driver.memory"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_PATHS = {"spark.driver.extraClassPath", "spark.driver.extraLibraryPath", "spark.driver.defaultJavaOptions"}
+_COMMAND_SETTINGS = {
+    "spark.driver.extraClassPath",
+    "spark.driver.extraLibraryPath",
+    "spark.driver.defaultJavaOptions",
+}
 """Settings that change the command of a driver's JVM in ways that only spark-submit knows."""
 _HARMLESS_VARIABLES = {
     _OPTIONS,
@@ -186,13 +190,13 @@ class DriverJvm:
         """Start the JVM, which then opens its session, if it does not run with these settings already.
 
         Does nothing if PySpark has a JVM already, or if spark-submit may start another one: nothing is noted,
-        or Spark has settings of its own on this machine, or the user has set paths of the JVM.
+        Spark has settings of its own on this machine, or the user's need spark-submit.
         """
         if settings == self._settings or _has_gateway():
             return
         self._end()
         launch = noted_launch(settings.java)
-        if launch is None or _is_configured() or _PATHS & settings.conf.keys():
+        if launch is None or _is_configured() or _COMMAND_SETTINGS & settings.conf.keys():
             return
         self._settings, self._folder = settings, Path(tempfile.mkdtemp(prefix="tidegate-"))
         more = shlex.split(os.environ.get(_OPTIONS, ""))
