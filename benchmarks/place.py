@@ -133,7 +133,7 @@ def create_topics(servers: str, partitions: int, *topics: str) -> None:
 def topic_ends(servers: str, topic: str) -> dict[int, int]:
     """Partition of a topic -> the offset after its last record."""
     with KafkaLog(KafkaConfig.parse(servers)) as log:
-        return dict(log.view(topic).stable_ends)
+        return dict(log.view(topic).ends)
 
 
 class Place(NamedTuple):

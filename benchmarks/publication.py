@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from benchmarks.figures import show_json, show_table, spread, spread_text, teller
+from benchmarks.outputs import messages
 from benchmarks.place import create_topics, temporary_home
 from benchmarks.programs import ResultWrong
 from tidegate.kafka.config import KafkaConfig
@@ -42,7 +43,6 @@ from tidegate.storage import Store
 from tidegate.storage.datafile import ROW_GROUP_ROWS, RowWriter
 from tidegate.yaml.load import parse_pipeline
 from tidegate_dev.broker import KafkaBroker
-from tidegate_dev.demo.topics import committed_records
 
 OURS, WITH_HEADERS, PEER = "tidegate", "tidegate, `headers: true`", "plain"
 IN_SHARDS = "tidegate, by two Spark tasks"
@@ -216,8 +216,8 @@ _PROGRAMS: Mapping[str, Callable[[KafkaConfig, KafkaSink, Outbox], float]] = {
 def require_all(config: KafkaConfig, sink: KafkaSink, outbox: Outbox) -> None:
     """Every message once, each key's in order, as a consumer sees the topic."""
     values = defaultdict(list)
-    for record in committed_records(config.servers, sink.topic):
-        values[record.key].append(record.value)
+    for sent in messages(config.servers, sink.topic):
+        values[sent.key()].append(sent.value())
     expected = defaultdict(list)
     for batch in topic_messages(sink, outbox):
         for message in messages_of(batch):

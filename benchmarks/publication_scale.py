@@ -48,8 +48,10 @@ from tidegate.spark.batch import send_shards
 from tidegate.spark.session import OwnSession
 from tidegate_dev.broker import KafkaBroker
 
-_ONE = "one process"
+_BESIDE = "one process"
 _PARTITIONS = 16
+_FEW = 20_000
+"""Messages that are sent before the first turn: a batch that is published has used its workers before."""
 _HOSTS = ("127.0.0.2", "127.0.0.3")
 Publish = Callable[[KafkaConfig, KafkaSink, Outbox], float]
 """Publishes an outbox, and returns the seconds."""
@@ -138,23 +140,26 @@ def measure(way: Way, records: int, rounds: int, say: Say) -> Row:
         names = (f"publisher-{number}" for number in range(way.publishers))
         shares = [stack.enter_context(share_of_core(name, way.share)) for name in names]
         alone = stack.enter_context(share_of_core("alone", way.share))
-        one = stack.enter_context(OwnProcesses([alone]))
+        single = stack.enter_context(OwnProcesses([alone]))
         send = stack.enter_context(way.started(home, shares))
-        outbox = outbox_of(home, records, way.publishers)
         config = KafkaConfig.parse(broker.bootstrap_servers)
         with KafkaLog(config) as log:
             log.ensure_progress_topic()
 
+        outboxes = [outbox_of(home / f"{size}", size, way.publishers) for size in (_FEW, records)]
+
         def turn(publish: Publish, name: str, number: int) -> Run:
-            sink = sink_of(config, f"{name}-{number}", _PARTITIONS)
+            sink, outbox = sink_of(config, f"{name}-{number}", _PARTITIONS), outboxes[number > 0]
             seconds = publish(config, sink, outbox)
             require_all(config, sink, outbox)
-            return Run(Usage(seconds, 0.0, 0, 0), records)
+            return Run(Usage(seconds, 0.0, 0, 0), outbox.emitted)
 
         programs = {
             way.title: partial(turn, partial(in_shards, send, way.publishers), "shards"),
-            _ONE: partial(turn, partial(one.run, in_one_process), "one"),
+            _BESIDE: partial(turn, partial(single.run, in_one_process), "one"),
         }
+        for program in programs.values():
+            program(0)
         title = f"Publication of {records:,} messages, {way.share:g} of a core for each publisher"
         return take_turns(title, programs, rounds, say)
 

@@ -32,6 +32,7 @@ def main(pipeline: str, generation: str, run_id: str) -> int:
         app, plan = planned_batch.result()
         from tidegate.app import LONG_DONE
         from tidegate.batch import compute_batch
+        from tidegate.batch_counts import computed_text
 
         if plan is None:
             print(f"tidegate: run {run_id}: {LONG_DONE}")
@@ -40,15 +41,13 @@ def main(pipeline: str, generation: str, run_id: str) -> int:
     except TidegateError as error:
         print(f"tidegate: {type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
-    print(f"tidegate: batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}")
+    print(f"tidegate: batch {plan.seq} computed as {attempt.name}: {computed_text(attempt.counts)}")
     return 0
 
 
 def _planned(pipeline: str, generation: int, run_id: str) -> tuple[App, Plan | None]:
-    """Return the run's batch, or None if it is already done.
-
-    Its imports take as long as Spark's start, so both run at the same time.
-    """
+    """Return the run's batch, or None if it is already done."""
+    # Imported beside Spark's start, which takes as long.
     import tidegate.batch  # noqa: F401
     from tidegate.app import App, planned_for
 

@@ -10,6 +10,7 @@ import sys
 
 from tidegate.app import LONG_DONE, App, planned_for
 from tidegate.batch import publish_batch
+from tidegate.batch_counts import published_text
 from tidegate.errors import TidegateError
 from tidegate.imports import keep_pandas_out
 from tidegate.signals import raise_on_sigterm
@@ -31,7 +32,7 @@ def main(pipeline: str, generation: str, run_id: str) -> int:
     except TidegateError as error:
         print(f"tidegate: {type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
-    print(f"tidegate: batch {plan.seq} is published: {published}")
+    print(f"tidegate: batch {plan.seq} is published: {published_text(published)}")
     return 0
 
 

@@ -83,3 +83,21 @@ def in_all_stages(counts: StageCounts, *metrics: str) -> int:
 def counts_of_stages(counts: StageCounts) -> StageCounts:
     """Return the counts of the stages alone: those of the whole batch have the sources' records once more."""
     return {name: numbers for name, numbers in counts.items() if name and not is_of_source(name)}
+
+
+def computed_text(counts: StageCounts) -> str:
+    """Return what a batch has read and emitted, for a log.
+
+    Example: `10,000 records came in, 3 in quarantine; emitted: availability 4,918`.
+    """
+    emitted = [f"{name} {outgoing(numbers):,}" for name, numbers in sorted(counts_of_stages(counts).items())]
+    came = f"{came_in(counts.get('', {})):,} records came in, {in_quarantine(counts):,} in quarantine"
+    return f"{came}; emitted: {', '.join(emitted)}" if emitted else came
+
+
+def published_text(published: Mapping[str, int]) -> str:
+    """Return how many records each sink has of a batch, for a log.
+
+    Example: `4,918 to kafka:availability`.
+    """
+    return ", ".join(f"{records:,} to {sink}" for sink, records in published.items()) or "no sink"

@@ -181,6 +181,7 @@ def compute(pipeline: str, generation: int, run: str, spark: TaskSpark) -> str:
     def work() -> str:
         from tidegate.app import App
         from tidegate.batch import compute_batch
+        from tidegate.batch_counts import computed_text
         from tidegate.imports import keep_pandas_out
         from tidegate.ledger.planned import planned_pipeline
         from tidegate.model.reading import reading_of
@@ -194,7 +195,7 @@ def compute(pipeline: str, generation: int, run: str, spark: TaskSpark) -> str:
         rows = reading_of(planned_pipeline(plan)).rows(plan.most_records)
         with spark.opening(app, plan, rows) as open_session:
             attempt = compute_batch(connected(app, plan.stream), plan, run, open_session)
-        return f"batch {plan.seq} computed as {attempt.name}: {dict(attempt.counts)}"
+        return f"batch {plan.seq} computed as {attempt.name}: {computed_text(attempt.counts)}"
 
     result = run_step(work)
     log.info("compute_batch: %s", result)
@@ -305,6 +306,7 @@ def publish(
     def work(app: App, plan: Plan) -> str:
         from tidegate import inspect
         from tidegate.batch import is_sent_in_shards, publish_batch, stale_publication
+        from tidegate.batch_counts import published_text
         from tidegate.ledger.planned import lacking_sinks
 
         # The ledger has the records that each sink got: if they do not change, an earlier try has published.
@@ -319,11 +321,11 @@ def publish(
             condition = inspect.stream_condition(app, plan.stream)
             metrics.gauge(plan.stream, inspect.condition_metric(condition))
         if published == before:
-            return _not_again(plan, "published", published)
+            return _not_again(plan, "published", published_text(published))
         stale = stale_publication(app.ledger, plan)
         if stale is not None and alert is not None:
             alert(stale)
-        return f"batch {plan.seq} is published: {published}"
+        return f"batch {plan.seq} is published: {published_text(published)}"
 
     return _step("publish_batch", pipeline, generation, run, work)
 

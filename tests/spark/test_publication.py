@@ -116,5 +116,5 @@ def test_submitted_driver_sends_each_shard_once(sending: Sending, tmp_path: Path
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert f"batch 1 is published: {{'kafka:{sending.topic}': 20}}" in done.stdout
+    assert f"batch 1 is published: 20 to kafka:{sending.topic}" in done.stdout
     assert sending.sent() == once(*ROWS)
