@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark import early
+from tests.e2e.processes import is_alive, until
+from tests.spark import early, staying
 from tidegate.errors import SetupFailed
 from tidegate.spark import driver as driver_module
 from tidegate.spark import java as java_module
@@ -171,6 +172,18 @@ def test_started_jvm_opens_a_session_by_itself() -> None:
         "rows": 3,
     }
     assert done.stderr == ""  # nothing of Spark's is on the user's screen
+
+
+@pytest.mark.spark
+def test_jvm_ends_with_its_killed_driver() -> None:
+    environment = {name: value for name, value in os.environ.items() if "SPARK" not in name}
+    command = [sys.executable, staying.__file__]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        jvm = int(process.stdout.readline())
+        assert is_alive(jvm)
+        process.kill()
+    until(lambda: not is_alive(jvm), "the JVM has ended", 30)
 
 
 def test_context_has_the_defaults_of_pyspark() -> None:
