@@ -31,7 +31,7 @@ from benchmarks.place import (
     write_project,
 )
 from benchmarks.programs import ResultWrong, Run
-from benchmarks.results import save_rows
+from benchmarks.results import save_option, save_rows
 from benchmarks.turns import Row, Say, Turn, row_object
 from tidegate.inspect import batch_report
 from tidegate.ledger import Ledger, Stream
@@ -257,11 +257,7 @@ def _saved(name: str, measured: Measured, load: Load) -> dict[str, Any]:
 @click.option("--keys", default=_KEYS, show_default=True, help="Products that they are about.")
 @click.option("--turns", default=3, show_default=True, help="Runs of each DAG.")
 @click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
-@click.option(
-    "--save",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A file for `benchmarks.results`, in which each row takes the place of its last one.",
-)
+@save_option
 def main(
     names: tuple[str, ...], events: int, keys: int, turns: int, json_wanted: bool, save: Path | None
 ) -> None:

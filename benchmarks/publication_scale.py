@@ -34,7 +34,7 @@ from benchmarks.publication import (
     sink_of,
     warm_up,
 )
-from benchmarks.results import save_rows
+from benchmarks.results import save_option, save_rows
 from benchmarks.shares import Share, share_of_core
 from benchmarks.spark_cluster import cluster
 from benchmarks.turns import Row, Say, row_object, show_row, take_turns
@@ -146,10 +146,10 @@ def measure(way: Way, records: int, rounds: int, say: Say) -> Row:
         with KafkaLog(config) as log:
             log.ensure_progress_topic()
 
-        outboxes = [outbox_of(home / f"{size}", size, way.publishers) for size in (_FEW, records)]
+        few, full = (outbox_of(home / f"{size}", size, way.publishers) for size in (_FEW, records))
 
         def turn(publish: Publish, name: str, number: int) -> Run:
-            sink, outbox = sink_of(config, f"{name}-{number}", _PARTITIONS), outboxes[number > 0]
+            sink, outbox = sink_of(config, f"{name}-{number}", _PARTITIONS), full if number else few
             seconds = publish(config, sink, outbox)
             require_all(config, sink, outbox)
             return Run(Usage(seconds, 0.0, 0, 0), outbox.emitted)
@@ -169,11 +169,7 @@ def measure(way: Way, records: int, rounds: int, say: Say) -> Row:
 @click.option("--records", default=4_000_000, show_default=True, help="Messages in the outbox.")
 @click.option("--turns", default=3, show_default=True, help="Turns of each program.")
 @click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
-@click.option(
-    "--save",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A file for `benchmarks.results`, in which each row takes the place of its last one.",
-)
+@save_option
 def main(names: tuple[str, ...], records: int, turns: int, json_wanted: bool, save: Path | None) -> None:
     """Measure how a publication grows with its publishers. Needs root, for the kernel's control groups."""
     say, objects = teller(), []

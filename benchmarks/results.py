@@ -171,6 +171,14 @@ _FOLDER = Path(__file__).parent
 RUNS = _FOLDER / "runs.json"
 
 
+save_option = click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file for `benchmarks.results`, in which each row that is done takes the place of its last one.",
+)
+"""The option of commands that measure rows."""
+
+
 def save_rows(path: Path, rows: Sequence[Saved]) -> None:
     """Put rows into a file, in place of those with their names; new names come last."""
     saved = load_rows(path) if path.exists() else []

@@ -12,8 +12,8 @@ from tidegate.errors import SetupFailed
 
 _PERIOD_US = 100_000
 _GROUPS = Path("/sys/fs/cgroup")
-_FIRST, _SECOND = _GROUPS / "cpu", _GROUPS / "cgroup.controllers"
-"""The folder of the first version of control groups, and a file that only the second version has."""
+_OF_VERSION_2 = _GROUPS / "cgroup.controllers"
+"""A file that only the second version of control groups has. The first has a folder for each resource."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,11 @@ def share_of_core(name: str, cores: float) -> Iterator[Share]:
     Raises SetupFailed if this user cannot make control groups.
     """
     quota_us = round(cores * _PERIOD_US)
-    folder = (_FIRST if _FIRST.is_dir() else _GROUPS) / f"tidegate-{os.getpid()}-{name}"
+    is_version_2 = _OF_VERSION_2.is_file()
+    folder = (_GROUPS if is_version_2 else _GROUPS / "cpu") / f"tidegate-{os.getpid()}-{name}"
     try:
         folder.mkdir()
-        if _SECOND.is_file():
+        if is_version_2:
             (folder / "cpu.max").write_text(f"{quota_us} {_PERIOD_US}")
         else:
             (folder / "cpu.cfs_period_us").write_text(str(_PERIOD_US))

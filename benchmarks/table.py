@@ -27,7 +27,7 @@ from benchmarks.peers import (
     SUMS,
     WINDOWS,
 )
-from benchmarks.results import save_rows
+from benchmarks.results import save_option, save_rows
 from benchmarks.stored import measure_changelogs, measure_huge_state, measure_large_state
 from benchmarks.turns import Row, Say, row_object, show_row
 from tidegate.errors import TidegateError
@@ -97,11 +97,7 @@ ENTRIES = {
 @click.option("--turns", default=3, show_default=True, help="Turns of each program.")
 @click.option("--master", default="local[*]", show_default=True, help="Spark's.")
 @click.option("--json", "json_wanted", is_flag=True, help="Print JSON for programs.")
-@click.option(
-    "--save",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A file for `benchmarks.results`, in which each row that is done takes the place of its last one.",
-)
+@save_option
 def main(
     rows: tuple[str, ...],
     events: int | None,

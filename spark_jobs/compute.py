@@ -47,7 +47,7 @@ def main(pipeline: str, generation: str, run_id: str) -> int:
 
 def _planned(pipeline: str, generation: int, run_id: str) -> tuple[App, Plan | None]:
     """Return the run's batch, or None if it is already done."""
-    # Imported beside Spark's start, which takes as long.
+    # Imported in this thread, because Spark's start, beside it, takes as long.
     import tidegate.batch  # noqa: F401
     from tidegate.app import App, planned_for
 

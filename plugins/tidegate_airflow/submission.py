@@ -17,8 +17,7 @@ from tidegate_airflow.deployment import spark_program
 from tidegate_airflow.failures import noted_failure
 
 if TYPE_CHECKING:
-    from tidegate.app import App
-    from tidegate.app.root import OpenSession
+    from tidegate.app import App, OpenSession
     from tidegate.ledger import Plan
 
 _NOT_NOTED = (

@@ -9,11 +9,9 @@ from tidegate.spark.session import open_session
 
 
 def main() -> None:
-    with driver.DriverJvm() as jvm:
-        jvm.start(driver.driver_settings("local[1]", None, records=0))
-        open_session("local[1]", records=0, jvm=jvm)
-        print(driver._attached[0].pid, flush=True)
-        time.sleep(600)
+    open_session("local[1]")
+    print(driver._attached[0].pid, flush=True)  # not one that PySpark has started
+    time.sleep(600)
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ class DriverJvm:
         """Start the JVM, which then opens its session, if it does not run with these settings already.
 
         Does nothing if PySpark has a JVM already, or if spark-submit may start another one: nothing is noted,
-        Spark has settings of its own on this machine, or the user's need spark-submit.
+        Spark has settings of its own on this machine, or a setting of the user needs spark-submit.
         """
         if settings == self._settings or _has_gateway():
             return

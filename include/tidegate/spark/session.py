@@ -21,6 +21,7 @@ from tidegate.signals import same_interrupt
 from tidegate.spark import connect
 from tidegate.spark.driver import (
     DriverJvm,
+    DriverSettings,
     driver_settings,
     java_did_not_start,
     local_cores,
@@ -108,11 +109,17 @@ def _settings(master: str | None, memory: str | None, records: int | None, jvm: 
     """Return the settings of a new session, and start the JVM if it is on this machine only."""
     if master is None:  # under spark-submit the master is in its configuration
         return {**session_conf(SparkConf().get("spark.master", "")), "spark.log.level": "ERROR"}
+    driver = _start(master, memory, records, jvm)
+    few = records is not None and records <= _FEW_ROWS
+    return {**driver.conf, **({_MODE: "NO_CODEGEN"} if few else {})}
+
+
+def _start(master: str, memory: str | None, records: int | None, jvm: DriverJvm) -> DriverSettings:
+    """Return the settings of a driver, and start its JVM if all of Spark is on this machine."""
     driver = driver_settings(master, memory, records, jvm.java_options, jvm.conf)
     if master.startswith("local"):
         jvm.start(driver)
-    few = records is not None and records <= _FEW_ROWS
-    return {**driver.conf, **({_MODE: "NO_CODEGEN"} if few else {})}
+    return driver
 
 
 def _require_master(master: str) -> None:
@@ -182,9 +189,8 @@ class OwnSession:
 
         Raises SetupFailed without a Java.
         """
-        if self._driver_jvm is not None and self._master.startswith("local"):
-            jvm = self._driver_jvm
-            jvm.start(driver_settings(self._master, self._memory, records, jvm.java_options, jvm.conf))
+        if self._driver_jvm is not None and not self._master.startswith(connect.SCHEME):
+            _start(self._master, self._memory, records, self._driver_jvm)
 
     def open(self, records: int) -> SparkSession:
         """Return the session for a batch of about so many rows, or the one that is open. Raises as
