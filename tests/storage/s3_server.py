@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -70,9 +70,12 @@ class S3Server:
     folder: Path
     faults: list[Fault] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
+    limit_patience: Callable[[float], None] = lambda seconds: None
 
     def fault(self, kind: FaultKind, method: str, path: str, times: int = 1) -> Fault:
-        """Let such requests go wrong from now on."""
+        """Let such requests go wrong from now on. A client of this process gives up a silent one soon."""
+        if kind in ("stall", "late"):
+            self.limit_patience(1)
         self.faults.append(Fault(kind, method, path, times))
         return self.faults[-1]
 
@@ -90,11 +93,16 @@ class S3Server:
 
 @contextmanager
 def s3_of_this_process(folder: Path, monkeypatch: pytest.MonkeyPatch, attempts: int) -> Iterator[S3Server]:
-    """A server that this process uses, and gives up soon: after so many attempts of a second each."""
-    monkeypatch.setattr(store_module, "_REQUEST_SECONDS", 1)
+    """A server that this process uses, and gives up after so many attempts."""
+
+    def limit_patience(seconds: float) -> None:
+        monkeypatch.setattr(store_module, "_REQUEST_SECONDS", seconds)
+        store_module._file_system.cache_clear()
+
     monkeypatch.setattr(store_module, "_ATTEMPTS", attempts)
-    store_module._file_system.cache_clear()
+    limit_patience(30)  # a busy machine may be slow to answer
     with s3_server(folder) as running:
+        running.limit_patience = limit_patience
         for name, value in running.environment().items():
             monkeypatch.setenv(name, value)
         yield running

@@ -312,6 +312,8 @@ def test_lookup_of_a_missing_table_says_so(store: Store) -> None:
 
 def test_overwriting_store_is_distinguished_from_put_if_absent(store: Store, server: S3Server) -> None:
     assert puts_if_absent(store)
+    server.fault("lose", "PUT", ".tidegate-probe")
+    assert puts_if_absent(store)
     server.fault("unconditional", "PUT", ".tidegate-probe", times=100)
     assert not puts_if_absent(store)
     assert store.listed("") == []

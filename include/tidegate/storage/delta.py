@@ -237,13 +237,14 @@ def _fields(struct: Any) -> dict[str, dict[str, Any]]:
 def puts_if_absent(store: Store) -> bool:
     """Put a small file twice, both times only if it is absent, and remove it again.
 
-    Returns whether the store wrote the first one and refused the second. A disk always does. Raises
-    LakeUnavailable.
+    Returns whether the store refused the second one. A disk always does. Raises LakeUnavailable.
     """
     if not store.is_remote:
         return True
     name = f".tidegate-probe-{uuid4().hex}"
     try:
-        return store.put_if_absent(name, b"") and not store.put_if_absent(name, b"")
+        # If even the first is refused, its answer was lost, and the client sent it again: nobody else knows the name.
+        store.put_if_absent(name, b"")
+        return not store.put_if_absent(name, b"")
     finally:
         store.delete(name)
