@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from tests.quarantines import stored_quarantine
 from tests.world import NOW_MS, World, key_of, stock_event
 from tidegate import inspect
@@ -32,6 +32,7 @@ from tidegate.errors import (
     TriggerInvalid,
 )
 from tidegate.kafka.topic_facts import AFTER
+from tidegate_dev.demo.topics import committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -301,12 +302,7 @@ def test_emissions_carry_the_source_chain(world: World) -> None:
     header = ("tidegate-source", b"orders/3/7")
     world.stock(1, headers=[("tidegate-source", b"ignored/0/0"), header])
     world.run()
-    consumer = KafkaConsumer(bootstrap_servers=world.servers, isolation_level="read_committed")
-    at = [TopicPartition(world.sink, partition) for partition in (0, 1)]
-    consumer.assign(at)
-    consumer.seek_to_beginning(*at)
-    records = [record for records in consumer.poll(5000).values() for record in records]
-    consumer.close()
+    records = list(committed_records(world.servers, world.sink))
     assert [list(record.headers) for record in records] == [
         [("tidegate-source", f"orders/3/7;{world.source}/0/0".encode())]
     ]

@@ -16,7 +16,6 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import yaml
-from kafka import KafkaConsumer, TopicPartition
 from tests.formats.test_writing import message_class
 from tests.registry import RegistryServer, running_registry
 from tests.world import NOW_MS, World, key_of
@@ -24,8 +23,8 @@ from tidegate.app import App
 from tidegate.batch import Trigger, plan_batch
 from tidegate.batch.plan import describe_next_batch
 from tidegate.errors import RegistryUnavailable, SchemaRefused, SchemaUnknown
-from tidegate.kafka.progress import read_until
 from tidegate.ledger.planned import planned_pipeline
+from tidegate_dev.demo.topics import committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 NEXT = Trigger("next", NOW_MS)
@@ -73,32 +72,18 @@ class Formats:
         ]
         path.write_text(json.dumps(data))
 
-    def records(self, name: str) -> list[tuple[bytes, bytes | None]]:
+    def records(self, name: str) -> list[tuple[bytes | None, bytes | None]]:
         """Keys and values of a topic, those of a partition in order."""
-        topic, records = self.topics[name], list[tuple[bytes, bytes | None]]()
-        consumer = KafkaConsumer(bootstrap_servers=self.world.servers, isolation_level="read_committed")
-        for partition in (0, 1):
-            at = TopicPartition(topic, partition)
-            consumer.assign([at])
-            consumer.seek(at, 0)
-            ends = consumer.end_offsets([at])
-            records += [(record.key, record.value) for record in read_until(consumer, at, ends[at])]
-        consumer.close()
-        return records
+        return [
+            (record.key, record.value) for record in committed_records(self.world.servers, self.topics[name])
+        ]
 
     def sent(self, name: str) -> dict[str, list[Sent]]:
         """Key -> messages in order, as a read_committed consumer sees them."""
-        topic = self.topics[name]
-        consumer = KafkaConsumer(bootstrap_servers=self.world.servers, isolation_level="read_committed")
         messages: dict[str, list[Sent]] = defaultdict(list)
-        for partition in (0, 1):
-            at = TopicPartition(topic, partition)
-            consumer.assign([at])
-            consumer.seek(at, 0)
-            for record in read_until(consumer, at, consumer.end_offsets([at])[at]):
-                headers = {header: text.decode() for header, text in record.headers}
-                messages[record.key.decode()].append(Sent(record.value, headers))
-        consumer.close()
+        for record in committed_records(self.world.servers, self.topics[name]):
+            headers = {header: text.decode() for header, text in record.headers}
+            messages[(record.key or b"").decode()].append(Sent(record.value, headers))
         return messages
 
     def plans(self) -> None:

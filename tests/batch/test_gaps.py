@@ -19,7 +19,6 @@ from tidegate.app import App
 from tidegate.batch import Trigger, compute_batch, plan_batch
 from tidegate.cli import cli
 from tidegate.errors import BrokerUnavailable, Halted, OffsetsLost
-from tidegate.kafka.progress import read_until
 from tidegate.kafka.records import Slice, read_slice
 from tidegate_dev.broker import KafkaBroker
 
@@ -66,7 +65,9 @@ def _offsets(world: World) -> list[int]:
     at = TopicPartition(world.source, 0)
     consumer.assign([at])
     consumer.seek_to_beginning(at)
-    offsets = [record.offset for record in read_until(consumer, at, consumer.end_offsets([at])[at])]
+    offsets, end = list[int](), consumer.end_offsets([at])[at]
+    while consumer.position(at) < end:
+        offsets += [record.offset for record in consumer.poll(500).get(at, [])]
     consumer.close()
     return offsets
 

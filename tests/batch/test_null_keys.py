@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from kafka import KafkaConsumer, TopicPartition
 from tests.world import World
 from tidegate.errors import SinkRefused
-from tidegate.kafka.progress import read_until
+from tidegate_dev.demo.topics import committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 STAGE: dict[str, Any] = {"name": "copy", "select": {"n": "n"}, "emit": {"on": "update", "deletions": "all"}}
@@ -17,16 +16,7 @@ STAGE: dict[str, Any] = {"name": "copy", "select": {"n": "n"}, "emit": {"on": "u
 
 def sent(world: World) -> list[tuple[bytes | None, bytes | None]]:
     """Keys and values in the world's sink, of each partition in order."""
-    consumer = KafkaConsumer(bootstrap_servers=world.servers, isolation_level="read_committed")
-    messages = []
-    for partition in (0, 1):
-        at = TopicPartition(world.sink, partition)
-        consumer.assign([at])
-        consumer.seek(at, 0)
-        ends = consumer.end_offsets([at])
-        messages += [(record.key, record.value) for record in read_until(consumer, at, ends[at])]
-    consumer.close()
-    return messages
+    return [(record.key, record.value) for record in committed_records(world.servers, world.sink)]
 
 
 def state_rows(world: World, seq: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 from deltalake import write_deltalake
 
-from kafka import KafkaConsumer, TopicPartition
 from tests.world import NOW_MS, World
 from tidegate import inspect
 from tidegate.app import stream_of
 from tidegate.batch import Trigger, plan_batch, run_batch
 from tidegate.cli import cli
 from tidegate.errors import BufferFull, LookupAmbiguous, QuarantineExceeded, UserFunctionFailed
+from tidegate_dev.demo.topics import committed_records
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -63,28 +63,11 @@ def out(world: World) -> dict[str, list[Any]]:
 def sent(world: World) -> dict[str, list[tuple[Any, dict[str, str]]]]:
     """Key -> (value, headers) in order."""
     messages_by_key: dict[str, list[tuple[Any, dict[str, str]]]] = {}
-    for record in _records(world):
+    for record in committed_records(world.servers, world.sink):
         value = None if record.value is None else json.loads(record.value)
         headers = {name: text.decode() for name, text in record.headers}
-        messages_by_key.setdefault(record.key.decode(), []).append((value, headers))
+        messages_by_key.setdefault((record.key or b"").decode(), []).append((value, headers))
     return messages_by_key
-
-
-def _records(world: World) -> Iterator[Any]:
-    consumer = KafkaConsumer(bootstrap_servers=world.servers, isolation_level="read_committed")
-    try:
-        places = [
-            TopicPartition(world.sink, partition)
-            for partition in consumer.partitions_for_topic(world.sink) or ()
-        ]
-        consumer.assign(places)
-        consumer.seek_to_beginning()
-        ends = consumer.end_offsets(places)
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            for records in consumer.poll(timeout_ms=200).values():
-                yield from records
-    finally:
-        consumer.close()
 
 
 def test_window_is_emitted_once_after_its_grace(world: World, write: Write) -> None:

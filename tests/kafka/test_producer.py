@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from kafka.admin import NewTopic
 
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer
 from tests.batch.test_source import own_home
 from tests.kafka.batches import batch_of, message
 from tidegate.errors import OutcomeUnknown
@@ -16,7 +16,7 @@ from tidegate.kafka import producer
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.producer import DeliveryTimedOut, TransactionalProducer
-from tidegate.kafka.progress import committed_reader, read_until
+from tidegate.kafka.records import Slice, read_records
 from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
@@ -35,14 +35,9 @@ def read(config: KafkaConfig, topic: str) -> list[tuple[int, bytes, int]]:
     """Partition, key and timestamp of all that is committed, as soon as its markers are there."""
     with KafkaLog(config) as log:
         ends = log.view(topic).ends
-    records = []
-    with committed_reader(config) as consumer:
-        for partition, end in ends.items():
-            at = TopicPartition(topic, partition)
-            consumer.assign([at])
-            consumer.seek_to_beginning(at)
-            records += [(partition, record.key, record.timestamp) for record in read_until(consumer, at, end)]
-    return records
+    slices = (Slice(topic, partition, 0, end) for partition, end in ends.items())
+    records = [record for slice_ in slices for record in read_records(config, slice_)]
+    return [(record.partition() or 0, record.key() or b"", record.timestamp()[1]) for record in records]
 
 
 def send(config: KafkaConfig, topic: str, *keys: bytes, timestamp_ms: int = 5) -> None:

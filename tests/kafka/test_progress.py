@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 from kafka.admin import NewTopic
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from tests.attempts import committed
 from tests.kafka.batches import batch_of, batches_of, begin, message
 from tidegate.errors import Fenced, LedgerMismatch, ProgressLost, ProgressUnreadable
 from tidegate.kafka import progress as progress_module
 from tidegate.kafka.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
 from tidegate.kafka.log import KafkaLog
-from tidegate.kafka.progress import Progress, committed_reader, end_of, place_of, read_until
+from tidegate.kafka.progress import Progress, bounds_of, place_of
 from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher, ShownProgress
+from tidegate.kafka.records import Slice, read_records
 from tidegate.kafka.topic_facts import FIRST_WINDOW, SETTINGS, shortcomings
 from tidegate_dev.broker import KafkaBroker
 
@@ -143,28 +144,21 @@ def test_intact_progress_record_stays(publisher: KafkaPublisher) -> None:
 
 @dataclass
 class Counted:
-    """Consumers of committed records, and how many records they have given."""
+    """The number of records that were read to find progress."""
 
     records: int = 0
-
-    @contextmanager
-    def reader(self, config: KafkaConfig) -> Iterator[KafkaConsumer]:
-        with committed_reader(config) as consumer:
-            poll = consumer.poll
-
-            def counting(**options: Any) -> Any:
-                polled = poll(**options)
-                self.records += sum(map(len, polled.values()))
-                return polled
-
-            consumer.poll = counting
-            yield consumer
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     counted = Counted()
-    monkeypatch.setattr(progress_module, "committed_reader", counted.reader)
+
+    def read(*arguments: Any) -> Iterator[Message]:
+        for record in read_records(*arguments):
+            counted.records += 1
+            yield record
+
+    monkeypatch.setattr(progress_module, "read_records", read)
     return counted
 
 
@@ -295,11 +289,10 @@ def test_topic_content_does_not_grow_with_history(config: KafkaConfig, publisher
     megabytes = [(4000, True)] * 6
     write(config, publisher._own.name.encode(), place, *megabytes)
     for _ in range(120):
-        with committed_reader(config) as consumer:
-            at = TopicPartition(PROGRESS_TOPIC, place)
-            consumer.assign([at])
-            consumer.seek_to_beginning(at)
-            records = sum(1 for _ in read_until(consumer, at, end_of(KafkaLog(config), at)))
+        at = TopicPartition(PROGRESS_TOPIC, place)
+        with KafkaLog(config) as log:
+            slice_ = Slice(PROGRESS_TOPIC, place, *bounds_of(log, at))
+        records = sum(1 for _ in read_records(config, slice_))
         if records < 16_000:
             break
     assert newest_seq(publisher) == 24_000

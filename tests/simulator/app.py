@@ -228,8 +228,10 @@ REPLACED: dict[str, Any] = _MADE_ONCE | {
     "tidegate.kafka.producer.Producer": lambda config: clients.SimProducer(
         here().world, here().broker, config
     ),
-    "tidegate.kafka.progress.KafkaConsumer": _client(clients.SimConsumer),
-    "tidegate.kafka.progress.time": _TIME,
+    "tidegate.kafka.records.ck.Consumer": lambda config: clients.SimConsumer(
+        here().world, here().broker, config
+    ),
+    "tidegate.kafka.records.time": _TIME,
     "tidegate.kafka.topic_facts.FIRST_WINDOW": 2,
     "tidegate.kafka.topic_facts.WIDENING": 2,
     "tidegate.kafka.log.KafkaAdminClient": _client(clients.SimAdmin),

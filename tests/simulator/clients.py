@@ -1,4 +1,4 @@
-"""librdkafka's producer, and kafka-python's consumer and admin client, on the broker in memory: as much as
+"""librdkafka's producer and consumer, and kafka-python's admin client, on the broker in memory: as much as
 tidegate uses.
 """
 
@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
-from confluent_kafka import KafkaError, KafkaException
+import confluent_kafka as ck
+from confluent_kafka import KafkaError, KafkaException, Message
 from kafka.admin import OffsetSpec
 from kafka.errors import (
     InvalidProducerEpochError,
@@ -35,14 +36,6 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int | None = None
-
-
-class Consumed(NamedTuple):
-    """A record, as the consumer gives it."""
-
-    key: bytes
-    value: bytes | None
-    offset: int
 
 
 class Client:
@@ -165,54 +158,50 @@ CLIENT_ERRORS, ERRORS_THAT_ABORT = ClientErrors(), ClientErrors(requires_abort=T
 
 
 class SimConsumer(Client):
-    """A consumer in place of `kafka.KafkaConsumer`, of one assigned partition."""
+    """A consumer in place of `confluent_kafka.Consumer`, of one assigned partition."""
 
-    def __init__(self, world: World, broker: Broker, **settings: Any) -> None:
+    def __init__(self, world: World, broker: Broker, options: Mapping[str, Any]) -> None:
         super().__init__(world, broker)
-        self._committed = settings.get("isolation_level") == "read_committed"
-        self._at = TopicPartition("", 0)
+        self._committed = options["isolation.level"] == "read_committed"
+        self._at = ck.TopicPartition("")
         self._position = 0
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
+    def assign(self, partitions: list[ck.TopicPartition]) -> None:
         (self._at,) = partitions
+        self._position = self._at.offset
 
-    def partitions_for_topic(self, topic: str) -> set[int]:
-        return set(range(len(self._broker.topics.get(topic, []))))
-
-    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return {at: self._broker.log((at.topic, at.partition)).start for at in partitions}
-
-    def seek(self, at: TopicPartition, offset: int) -> None:
-        self._position = offset
-
-    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return {at: self._ask("consumer.end", lambda at=at: self._end(at)) for at in partitions}  # type: ignore[misc]
-
-    def position(self, at: TopicPartition) -> int:
-        return self._position
-
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Consumed]]:
-        start = self._position
-        records = self._ask("consumer.poll", self._poll)
-        if self._position == start:
+    def consume(self, most: int, timeout: float) -> list[Message]:
+        """Return all records that follow, and then the end of the partition, as one more event."""
+        try:
+            messages = self._ask("consumer.poll", self._poll)
+        except KafkaTimeoutError:  # librdkafka asks again, from the same offset
+            messages = [self._end(self._position)]
+        reached = messages[-1].offset()
+        if self._position == reached:
             self._world.sleep(_POLL_SECONDS)
-        return {self._at: records}
+        self._position = reached
+        return messages
 
-    def _end(self, at: TopicPartition) -> int:
+    def get_watermark_offsets(self, at: ck.TopicPartition, timeout: float) -> tuple[int, int]:
         log = self._broker.log((at.topic, at.partition))
-        return log.stable_end if self._committed else log.end
+        return log.start, log.end
 
-    def _poll(self) -> list[Consumed]:
-        log, end = self._broker.log((self._at.topic, self._at.partition)), self._end(self._at)
-        start, self._position = self._position, max(self._position, end)
+    def _poll(self) -> list[Message]:
+        log, start = self._broker.log((self._at.topic, self._at.partition)), self._position
+        end = max(start, log.stable_end if self._committed else log.end)
         if self._committed:
-            return [
-                Consumed(record.key, record.value, offset) for offset, record in log.committed(start, end)
-            ]
-        whole = enumerate(log.entries[start:end], start)
-        return [
-            Consumed(record.key, record.value, offset) for offset, (record, _) in whole if record is not None
-        ]
+            records = log.committed(start, end)
+        else:
+            whole = enumerate(log.entries[start:end], start)
+            records = ((offset, record) for offset, (record, _) in whole if record is not None)
+        return [*(self._record(offset, record) for offset, record in records), self._end(end)]
+
+    def _record(self, offset: int, record: Record) -> Message:
+        return Message(self._at.topic, self._at.partition, offset, record.key, record.value)
+
+    def _end(self, offset: int) -> Message:
+        end = KafkaError(KafkaError._PARTITION_EOF)
+        return Message(self._at.topic, self._at.partition, offset, error=end)
 
 
 class SimAdmin(Client):

@@ -170,35 +170,31 @@ def each_try_has_a_transactional_id_of_its_own(self: Any, timeout: float) -> Non
 
 
 @planted((SimConsumer, "__init__"))
-def progress_is_read_uncommitted(self: Any, world: Any, broker: Any, **settings: Any) -> None:
-    _init_consumer(self, world, broker, **{**settings, "isolation_level": "read_uncommitted"})
+def progress_is_read_uncommitted(self: Any, world: Any, broker: Any, options: Any) -> None:
+    _init_consumer(self, world, broker, {**options, "isolation.level": "read_uncommitted"})
 
 
-@planted((progress, "end_of"))
-def progress_ends_at_the_last_stable_offset(log: Any, at: TopicPartition) -> int:
-    """Return the last stable offset, which a transaction of any other pipeline holds back."""
-    return here().broker.log((at.topic, at.partition)).stable_end
+@planted((progress, "bounds_of"))
+def progress_ends_at_the_last_stable_offset(log: Any, at: TopicPartition) -> tuple[int, int]:
+    """Return the last stable offset as the end, which a transaction of any other pipeline holds back."""
+    topic = here().broker.log((at.topic, at.partition))
+    return topic.start, topic.stable_end
 
 
 @planted((progress, "newest_record"))
-def progress_is_looked_for_in_the_newest_window_only(
-    consumer: Any, at: TopicPartition, key: bytes, end: int, read_until: Any
-) -> Any:
+def progress_is_looked_for_in_the_newest_window_only(read: Any, start: int, end: int, key: bytes) -> Any:
     """Look in the newest window only, and miss a record behind the records of others."""
-    consumer.seek(at, max(0, end - topic_facts.FIRST_WINDOW))
+    records = read(max(start, end - topic_facts.FIRST_WINDOW), end)
     return max(
-        (record for record in read_until(consumer, at, end) if record.key == key),
-        key=lambda record: record.offset,
+        (record for record in records if record.key() == key),
+        key=lambda record: record.offset(),
         default=None,
     )
 
 
 @planted((progress, "newest_record"))
-def the_oldest_progress_of_a_window_is_taken(
-    consumer: Any, at: TopicPartition, key: bytes, end: int, read_until: Any
-) -> Any:
-    consumer.seek(at, 0)
-    return next((record for record in read_until(consumer, at, end) if record.key == key), None)
+def the_oldest_progress_of_a_window_is_taken(read: Any, start: int, end: int, key: bytes) -> Any:
+    return next((record for record in read(start, end) if record.key() == key), None)
 
 
 @planted((publish, "_publish_to"))

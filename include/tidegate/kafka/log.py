@@ -260,14 +260,23 @@ class KafkaLog:
         }
         return epochs_before(self.epoch_ends, offsets, newest)
 
-    def end(self, topic: str, partition: int) -> int:
-        """Return the high watermark: the offset after the last record, also if its transaction is open.
+    def partitions(self, topic: str) -> list[int]:
+        """Return the numbers of a topic's partitions, none if it does not exist. Raises as `has_topic`."""
+        with self._admin() as admin:
+            described = self._description(admin, topic)
+            partitions = [] if described is None else described["partitions"]
+            return [partition["partition_index"] for partition in partitions]
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return the first offset that the log keeps, and the high watermark: the offset after the last
+        record, also if its transaction is open.
 
         Raises BrokerUnavailable.
         """
         at = TopicPartition(topic, partition)
         with self._admin() as admin:
-            return int(_listed(admin, [at], OffsetSpec.LATEST)[at].offset)
+            start, end = (_listed(admin, [at], spec)[at] for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
+            return int(start.offset), int(end.offset)
 
     def offsets_at(self, topic: str, partitions: list[int], timestamp_ms: int) -> dict[int, tuple[int, int]]:
         """Return partition -> (offset, timestamp) of the first record at or after an instant, if such a

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from kafka import TopicPartition
-from tidegate.kafka.log import KafkaLog, TopicView, broker_errors
-from tidegate.kafka.progress import committed_reader, read_until
+from tidegate.kafka.log import KafkaLog, TopicView
+from tidegate.kafka.records import Slice, read_records
 
 AROUND = 10
 """The number of records before the place that are compared, and the number after it."""
@@ -105,15 +104,10 @@ def _same(first: Sequence[SeenRecord], second: Sequence[SeenRecord]) -> int:
 
 
 def _read(log: KafkaLog, topic: str, partition: int, start: int, end: int) -> list[SeenRecord]:
-    if start >= end:
-        return []
-    at = TopicPartition(topic, partition)
-    with broker_errors(log.config), committed_reader(log.config) as consumer:
-        consumer.assign([at])
-        consumer.seek(at, start)
-        return [
-            SeenRecord(
-                record.offset, (record.timestamp, record.key, record.value, tuple(record.headers or ()))
-            )
-            for record in read_until(consumer, at, end)
-        ]
+    return [
+        SeenRecord(
+            record.offset() or 0,
+            (record.timestamp()[1], record.key(), record.value(), tuple(record.headers() or ())),
+        )
+        for record in read_records(log.config, Slice(topic, partition, start, end))
+    ]

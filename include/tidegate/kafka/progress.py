@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 from zlib import crc32
 
+from confluent_kafka import Message
 from kafka.errors import KafkaError
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from tidegate.errors import ProgressUnreadable
 from tidegate.kafka.config import PROGRESS_TOPIC, TRANSACTION_TIMEOUT_MS, KafkaConfig
 from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.records import Slice, read_records
 from tidegate.kafka.topic_facts import newest_record
 
 FORMAT = 1
@@ -108,17 +106,22 @@ def read_progress(log: KafkaLog, shard: str) -> ProgressRecord:
     A record without a value was deleted and counts as missing, also before compaction removes it. Raises
     ProgressUnreadable, KafkaError, BrokerUnavailable.
     """
-    read = partial(read_until, seconds=settled_seconds(log.config))
-    with committed_reader(log.config) as consumer:
-        place = place_of(shard, consumer.partitions_for_topic(PROGRESS_TOPIC))
-        consumer.assign([place])
-        record = newest_record(consumer, place, shard.encode(), end_of(log, place), read)
-    if record is None or record.value is None:
+    with log:
+        place = place_of(shard, log.partitions(PROGRESS_TOPIC))
+        start, end = bounds_of(log, place)
+
+    def read(lower: int, upper: int) -> Iterator[Message]:
+        slice_ = Slice(place.topic, place.partition, lower, upper)
+        return read_records(log.config, slice_, settled_seconds(log.config))
+
+    record = newest_record(read, start, end, shard.encode())
+    value = None if record is None else record.value()
+    if value is None:
         return ProgressRecord(place, None)
-    return ProgressRecord(place, Progress.parse(record.value, shard))
+    return ProgressRecord(place, Progress.parse(value, shard))
 
 
-def place_of(shard: str, partitions: Collection[int] | None) -> TopicPartition:
+def place_of(shard: str, partitions: Collection[int]) -> TopicPartition:
     """Return the partition that has a shard's progress records.
 
     Shards are spread over partitions, because a transaction that another shard leaves open hides everything
@@ -129,45 +132,10 @@ def place_of(shard: str, partitions: Collection[int] | None) -> TopicPartition:
     return TopicPartition(PROGRESS_TOPIC, crc32(shard.encode()) % len(partitions))
 
 
-def end_of(log: KafkaLog, place: TopicPartition) -> int:
-    """Return the high watermark of a partition of progress records.
+def bounds_of(log: KafkaLog, place: TopicPartition) -> tuple[int, int]:
+    """Return the first offset and the high watermark of a partition of progress records.
 
-    The consumer's own end does not do: under `read_committed` it is the last stable offset, which a
-    transaction that another shard has open holds back below committed records of this shard. Their batches
-    would be published again.
+    The last stable offset does not do: a transaction that another shard has open holds it back below
+    committed records of this shard. Their batches would be published again.
     """
-    with log:
-        return log.end(place.topic, place.partition)
-
-
-@contextmanager
-def committed_reader(config: KafkaConfig) -> Iterator[Any]:
-    """Yield a consumer without a group that reads committed records, and commits no offsets."""
-    consumer = KafkaConsumer(
-        **config.for_python(),
-        allow_auto_create_topics=False,
-        auto_offset_reset="none",  # records that are deleted while they are read are an error, not a gap
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        group_id=None,
-        bootstrap_timeout_ms=15_000,
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def read_until(consumer: Any, at: TopicPartition, end: int, seconds: float = 30.0) -> Iterator[Any]:
-    """Yield the records of an assigned partition up to offset `end`. Raises KafkaError after `seconds`
-    without any.
-    """
-    deadline = time.monotonic() + seconds
-    while (position := consumer.position(at)) is None or position < end:
-        records = consumer.poll(timeout_ms=500).get(at, [])
-        if records:
-            deadline = time.monotonic() + seconds
-        # Only silence counts: a long partition may take longer than `seconds`.
-        elif time.monotonic() > deadline:
-            raise KafkaError(f"{at.topic}[{at.partition}] gives no records before offset {end}")
-        yield from (record for record in records if record.offset < end)
+    return log.bounds(place.topic, place.partition)

@@ -83,6 +83,23 @@ def read_slice(
         consumer.close()
 
 
+def read_records(
+    config: KafkaConfig, slice_: Slice, silent_seconds: float = SILENT_SECONDS
+) -> Iterator[Message]:
+    """Yield the committed records of a slice that no batch has planned, such as all of an output topic.
+
+    Raises BrokerUnavailable also if records of the slice are deleted meanwhile, since the next try plans
+    another slice; else as `read_slice`.
+    """
+    try:
+        for block in read_slice(config, slice_, silent_seconds):
+            yield from block
+    except (OffsetsLost, LogTruncated, TopicMissing) as error:
+        raise BrokerUnavailable(
+            f"{slice_} changed while they were read: {error.what}", "Run again, nothing is lost."
+        ) from error
+
+
 def _consumer(config: KafkaConfig, options: dict[str, Any]) -> ck.Consumer:
     try:
         return ck.Consumer(config.for_librdkafka() | _OPTIONS | options)

@@ -9,15 +9,18 @@ record that was read shows whether the log was truncated below it, even if the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import kafka.errors
 from kafka.errors import KafkaError
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from kafka import TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 BEFORE = "message.timestamp.before.max.ms"
 AFTER = "message.timestamp.after.max.ms"
@@ -264,31 +267,24 @@ FIRST_WINDOW = 64
 WIDENING = 8
 """The number of offsets that are read first, and the factor for more if the record is not among them."""
 
-ReadUntil = Callable[[Any, TopicPartition, int], Iterator[Any]]
+Read = Callable[[int, int], "Iterable[Message]"]
+"""A function that returns the committed records of a partition between two offsets."""
 
 
-def newest_record(consumer: Any, at: TopicPartition, key: bytes, end: int, read_until: ReadUntil) -> Any:
-    """Return the last committed record with this key before offset `end`; None if there is none.
+def newest_record(read: Read, start: int, end: int, key: bytes) -> Message | None:
+    """Return the last committed record with this key of those from offset `start` to before `end`; None if
+    there is none.
 
-    `consumer` reads committed records, and has the partition `at` assigned. The search reads windows from the
-    end backwards, each larger than the one before. So its cost depends on what other shards have written
-    since the record, and not on the age of the topic. The windows have no gap between them, and each is read
-    to its end, so the first one with a record has the newest. A window can begin inside of a transaction:
-    with each fetch the broker lists the aborted transactions in it, no matter where they began.
-
-    Args:
-        consumer: a consumer of kafka-python.
-        at: the partition.
-        key: the shard, as bytes.
-        end: the high watermark of the partition.
-        read_until: yields the records up to an offset.
+    The search reads windows from the end backwards, each larger than the one before. So its cost depends on
+    what other shards have written since the record, and not on the age of the topic. The windows have no gap
+    between them, and each is read to its end, so the first one with a record has the newest. A window can
+    begin inside of a transaction: with each fetch the broker lists the aborted transactions in it, no matter
+    where they began.
     """
-    start: int = consumer.beginning_offsets([at])[at]
     upper, window = end, FIRST_WINDOW
     while upper > start:
         lower = max(start, end - window)
-        consumer.seek(at, lower)
-        records = [record for record in read_until(consumer, at, upper) if record.key == key]
+        records = [record for record in read(lower, upper) if record.key() == key]
         if records:
             return records[-1]
         upper, window = lower, window * WIDENING

@@ -243,7 +243,8 @@ def puts_if_absent(store: Store) -> bool:
         return True
     name = f".tidegate-probe-{uuid4().hex}"
     try:
-        # If even the first is refused, its answer was lost, and the client sent it again: nobody else knows the name.
+        # If even the first is refused, the client has sent it again after a lost answer: nobody else knows
+        # the name.
         store.put_if_absent(name, b"")
         return not store.put_if_absent(name, b"")
     finally:

@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner, Result
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from tests.batch.committed import Committed
 from tidegate.cli import cli
 from tidegate.kafka.config import PROGRESS_TOPIC
 from tidegate.kafka.log import KafkaLog
-from tidegate.kafka.progress import read_until
 from tidegate.kafka.publisher import KafkaPublisher, RequireCommitted
+from tidegate_dev.demo.topics import committed_records
 
 PARTITIONS = 2
 SEVERAL = [("1", 1), ("2", 1), ("3", 1), ("4", None)]
@@ -91,30 +91,14 @@ class Sending:
 
     def timestamps(self) -> set[int]:
         """Return the timestamps of the topic's messages."""
-        consumer = KafkaConsumer(bootstrap_servers=self.servers, isolation_level="read_committed")
-        timestamps = set()
-        for partition in range(PARTITIONS):
-            at = TopicPartition(self.topic, partition)
-            consumer.assign([at])
-            consumer.seek_to_beginning(at)
-            timestamps |= {
-                record.timestamp for record in read_until(consumer, at, consumer.end_offsets([at])[at])
-            }
-        consumer.close()
-        return timestamps
+        return {record.timestamp for record in committed_records(self.servers, self.topic)}
 
     def sent(self) -> Counter[tuple[str, str]]:
         """(key, value) of what a read_committed consumer sees, without what others sent."""
-        consumer = KafkaConsumer(bootstrap_servers=self.servers, isolation_level="read_committed")
         counts: Counter[tuple[str, str]] = Counter()
-        for partition in range(PARTITIONS):
-            at = TopicPartition(self.topic, partition)
-            consumer.assign([at])
-            consumer.seek(at, consumer.beginning_offsets([at])[at])
-            for record in read_until(consumer, at, consumer.end_offsets([at])[at]):
-                if not record.headers[0][1].startswith(b"other"):
-                    counts[record.key.decode(), (record.value or b"-").decode()] += 1
-        consumer.close()
+        for record in committed_records(self.servers, self.topic):
+            if record.key is not None and not record.headers[0][1].startswith(b"other"):
+                counts[record.key.decode(), (record.value or b"-").decode()] += 1
         return counts
 
 

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka.admin import NewTopic
 
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer
 from tidegate.kafka.config import KafkaConfig
-from tidegate.kafka.progress import committed_reader, read_until
+from tidegate.kafka.log import KafkaLog
+from tidegate.kafka.records import Slice, read_records
 from tidegate_dev.demo.events import PARTITIONS, Event
 from tidegate_dev.demo.expected import History
+
+
+class CommittedRecord(NamedTuple):
+    """A record of a topic, with its timestamp in epoch ms."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+
 
 STOCK, AVAILABILITY, VISITS = "stock", "availability", "visits"
 
@@ -58,20 +71,23 @@ def read_published(servers: str, topic: str = AVAILABILITY) -> History:
     """
     published: History = {}
     for record in committed_records(servers, topic):
+        assert record.key is not None
         value = None if record.value is None else json.loads(record.value)
         published.setdefault(record.key.decode(), []).append(value)
     return published
 
 
-def committed_records(servers: str, topic: str) -> Iterator[Any]:
+def committed_records(servers: str, topic: str) -> Iterator[CommittedRecord]:
     """Yield a topic's records up to its end, by partition, as a `read_committed` consumer sees them.
 
     The end is the last stable offset: a `read_committed` consumer never waits for open transactions here.
     """
-    with committed_reader(KafkaConfig.parse(servers)) as consumer:
-        for partition in sorted(consumer.partitions_for_topic(topic) or ()):
-            topic_partition = TopicPartition(topic, partition)
-            consumer.assign([topic_partition])
-            consumer.seek_to_beginning(topic_partition)
-            end = consumer.end_offsets([topic_partition])[topic_partition]
-            yield from read_until(consumer, topic_partition, end)
+    config = KafkaConfig.parse(servers)
+    with KafkaLog(config) as log:
+        view = log.view(topic)
+    for partition, end in sorted(view.stable_ends.items()):
+        for record in read_records(config, Slice(topic, partition, view.starts[partition], end)):
+            headers: Any = record.headers() or []
+            timestamp_ms, offset = record.timestamp()[1], record.offset()
+            assert offset is not None
+            yield CommittedRecord(partition, offset, timestamp_ms, record.key(), record.value(), headers)

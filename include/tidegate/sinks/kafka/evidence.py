@@ -18,12 +18,14 @@ from hashlib import blake2b
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from kafka import TopicPartition
+import confluent_kafka as ck
+
 from tidegate.errors import ProgressLost
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.messages import CHUNK_RECORDS, LEAST_CHUNK_BYTES, Message, messages_of
-from tidegate.kafka.progress import Progress, committed_reader, read_until, settled_seconds
+from tidegate.kafka.progress import Progress, settled_seconds
 from tidegate.kafka.publisher import ShownProgress
+from tidegate.kafka.records import Slice, read_records
 
 if TYPE_CHECKING:
     from tidegate.sinks.kafka.sink import PublishedTopic
@@ -77,32 +79,29 @@ def look_for(log: KafkaLog, topic: str, marks: Iterable[Mark], compacted: bool) 
     """Read a topic completely, up to the high watermark, and return what it has of the messages.
 
     The last stable offset would not do: an open transaction of any producer hides what is committed after it.
-    The reader waits until such transactions are over. Raises KafkaError, also if one stays open.
+    The reader waits until such transactions are over. Raises BrokerUnavailable, also if one stays open.
     """
     traces = Traces(compacted)
     identities = {mark.identity for mark in marks}
     with log:
-        ends = log.view(topic).ends
-    with committed_reader(log.config) as consumer:
-        for partition, end in sorted(ends.items()):
-            at = TopicPartition(topic, partition)
-            consumer.assign([at])
-            start = consumer.beginning_offsets([at])[at]
-            consumer.seek(at, start)
-            records = read_until(consumer, at, end, settled_seconds(log.config))
-            seen = _look_among(records, identities, traces)
-            # Where none is left, the deleted records may have been the messages.
-            if start > 0 and not seen:
-                traces.cut.append(partition)
+        view = log.view(topic)
+    for partition, end in sorted(view.ends.items()):
+        start = view.starts[partition]
+        records = read_records(log.config, Slice(topic, partition, start, end), settled_seconds(log.config))
+        seen = _look_among(records, identities, traces)
+        # Where none is left, the deleted records may have been the messages.
+        if start > 0 and not seen:
+            traces.cut.append(partition)
     return traces
 
 
-def _look_among(records: Iterable[Any], identities: set[bytes], traces: Traces) -> bool:
+def _look_among(records: Iterable[ck.Message], identities: set[bytes], traces: Traces) -> bool:
     """Add the messages among the records of a partition to `traces`. Return whether there was one."""
     seen = False
     later_keys: set[bytes] = set()
     for record in records:
-        mark = _mark(record.key or b"", record.value, record.headers)
+        headers = cast("list[tuple[str, bytes | None]]", record.headers() or [])
+        mark = _mark(record.key() or b"", record.value(), headers)
         if mark.identity in identities:
             traces.times[mark.identity] += 1
             seen, later_keys = True, set()
