@@ -16,6 +16,7 @@ import pytest
 
 from tests.e2e.kills import SHORT_LIVED, SUBMITTED
 from tests.e2e.processes import until
+from tests.e2e.site import Site
 from tests.faults import history
 from tidegate.ledger import Ledger, Stream
 from tidegate_dev.airflow import AirflowStack
@@ -147,6 +148,15 @@ def test_cleared_finished_run_sends_nothing_again(killed: Line) -> None:
     assert set(states.values()) == {"success"}
     assert read_published(killed.servers) == before
     assert killed.ledger.committed(STREAM) == commits
+
+
+def test_console_shows_the_run_behind_the_login(killed: Line) -> None:
+    site = Site(killed.airflow)
+    assert site.get("/tidegate/").status_code == 303
+    for path in ("", "pipelines/availability", "pipelines/availability/batches/1"):
+        page = site.get(f"/tidegate/{path}", site.token("admin"))
+        assert page.status_code == 200
+        assert "availability" in page.text
 
 
 def test_broken_file_keeps_its_failing_dag(line: Line) -> None:

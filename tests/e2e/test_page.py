@@ -1,5 +1,8 @@
 """The console in a real Airflow and browser: what each role sees and may do, frames, colours and actions.
 
+`make test` has the console behind the login of a real API server (tests/plugins/test_ui.py), in a browser
+(tests/console/test_browser.py), and in the Airflow of tests/e2e/test_airflow.py.
+
 `make screenshots` also takes the pictures of the documentation here.
 """
 
@@ -19,7 +22,7 @@ from tests.e2e.site import BATCHES, LAST_RUN, OF_OTHER_TEAM, WAITING, Site, runn
 from tests.pictures import take_picture
 from tidegate_dev.airflow_client import RunEnd
 
-pytestmark = [pytest.mark.airflow, pytest.mark.broker]
+pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.long]
 
 FRAME = "iframe[title='Tidegate']"
 PIPELINE = "/plugin/tidegate/tidegate/pipelines/availability"
