@@ -1,4 +1,4 @@
-"""tidegate run: the quality check's process starts before the pipeline is read, going by its file's text."""
+"""`tidegate run` with a kept Spark starts the quality check before it reads the pipeline, by its text."""
 
 from __future__ import annotations
 

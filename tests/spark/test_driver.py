@@ -170,6 +170,7 @@ def test_started_jvm_opens_a_session_by_itself() -> None:
         "accumulator": None,
         "setting": "NO_CODEGEN",
         "rows": 3,
+        "daemons": 1,  # that of the first job, which the next one found
     }
     assert done.stderr == ""  # nothing of Spark's is on the user's screen
 

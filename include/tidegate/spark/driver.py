@@ -352,7 +352,21 @@ def _context(conf: SparkConf) -> SparkContext:
     java_context = jvm.org.apache.spark.SparkContext.getOrCreate(java_conf._jconf)
     context = SparkContext(conf=java_conf, jsc=jvm.JavaSparkContext.fromSparkContext(java_context))
     _leave_out_accumulators(context)
+    if local_cores(context.master) is not None:
+        Thread(target=_start_workers, args=[context], name="start Python workers", daemon=True).start()
     return context
+
+
+def _start_workers(context: SparkContext) -> None:
+    """Let Spark start its daemon of Python workers while the batch is planned: the daemon's imports take half
+    a second, and Spark would wait for them in the first task.
+
+    Spark has a daemon for each environment of its workers. Those of SQL ask for short tracebacks by a
+    variable, and those of an RDD do not.
+    """
+    context.environment["SPARK_SIMPLIFIED_TRACEBACK"] = "1"
+    with suppress(Exception):  # whatever fails here, fails in the first task too, and is reported there
+        context.parallelize([0], 1).mapPartitions(iter).collect()
 
 
 def _leave_out_accumulators(context: Any) -> None:

@@ -1,4 +1,4 @@
-"""`tidegate run`: Spark's JVM and the quality check start before everything else."""
+"""`tidegate run`: Spark's JVM, or else the quality check, starts before everything else."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
     from tidegate.spark.driver import DriverJvm
 
     with CheckBeside() as quality, DriverJvm() as jvm:
-        if _seems_to_have_suite(pipeline):
+        # Beside a JVM that starts, a third process would only hold up the other two: the check starts with
+        # the session.
+        if not _start_own_spark(jvm) and _seems_to_have_suite(pipeline):
             quality.start()
-        _start_own_spark(jvm)
 
         with not_collected():  # modules are never garbage
             from tidegate.app import App  # these take as long as the rest of a small batch
@@ -55,11 +56,12 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
         show(report_rows(report), False, f"Batch {report.plan.seq} of {report.plan.stream}")
 
 
-def _start_own_spark(jvm: DriverJvm) -> None:
+def _start_own_spark(jvm: DriverJvm) -> bool:
     """Start the JVM of the Spark that the command is going to start for itself: it takes as long as the
     command's imports.
 
-    If the guess is wrong, the JVM is ended, and Spark starts later.
+    Returns whether it is a Spark of this machine. If the guess is wrong, the JVM is ended, and Spark starts
+    later.
     """
     from tidegate.errors import SetupFailed
     from tidegate.settings import OWN_SPARK, Settings
@@ -70,9 +72,11 @@ def _start_own_spark(jvm: DriverJvm) -> None:
     master = settings.spark_master
     if master is None and kept_server(settings.home) is None:
         master = OWN_SPARK
-    if master is not None and master.startswith("local"):
-        with suppress(SetupFailed):  # it is raised where a batch needs Spark
-            jvm.start(driver_settings(master, settings.spark_memory, records=0))
+    if master is None or not master.startswith("local"):
+        return False
+    with suppress(SetupFailed):  # it is raised where a batch needs Spark
+        jvm.start(driver_settings(master, settings.spark_memory, records=0))
+    return True
 
 
 def _seems_to_have_suite(pipeline: str) -> bool:
