@@ -25,7 +25,8 @@ _FIRST_RECORDS = 256
 _AHEAD_KB = 32 * 1024
 _LEAST_FETCH_BYTES, _MOST_FETCH_BYTES = 256 * 1024, 8 * 1024 * 1024
 _QUEUED_RECORDS = 200_000
-_WAIT_SECONDS = 0.1
+_WAIT_SECONDS, _SHORT_WAIT_SECONDS = 0.1, 0.01
+_FETCH_WAIT_MS, _SHORT_FETCH_WAIT_MS = 50, 5
 _BOUNDS_SECONDS = 5.0
 SILENT_SECONDS = 60.0
 """The time for which a range may give nothing, while the client retries its brokers."""
@@ -121,17 +122,18 @@ _OPTIONS = {
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
     "queued.max.messages.kbytes": _AHEAD_KB,
-    "fetch.wait.max.ms": 50,
     "fetch.queue.backoff.ms": 10,  # a reader that emptied its queue would wait a second for the next fetch
     "log_level": 0,
 }
 
 
 def _ahead(records: int) -> dict[str, Any]:
-    """Return how much the client fetches ahead for a slice, so that a short slice of a long log reads little
-    beyond it.
+    """Return how the client fetches a slice with so many offsets: of a short slice of a long log, it reads
+    little beyond its end.
     """
     return {
+        # A broker holds back its answer at the end of a log; a slice that ends there waits for it.
+        "fetch.wait.max.ms": _FETCH_WAIT_MS if records > _FIRST_RECORDS else _SHORT_FETCH_WAIT_MS,
         "fetch.message.max.bytes": max(_LEAST_FETCH_BYTES, min(_MOST_FETCH_BYTES, records * 1_024)),
         "queued.min.messages": min(_QUEUED_RECORDS, records),
     }
@@ -150,8 +152,11 @@ def _blocks(
     position, records = slice_.start, _FIRST_RECORDS
     deadline = time.monotonic() + silent_seconds
     while position < slice_.end:
-        # Request no more records than can come: the client waits for all of them, or for the timeout.
-        answers = consumer.consume(min(records, slice_.end - position), _WAIT_SECONDS)
+        # Request no more records than can come: the client waits for all of them, or for the timeout. At the
+        # end of a slice, markers of transactions may be all that is left.
+        rest = slice_.end - position
+        wait = _WAIT_SECONDS if rest > _FIRST_RECORDS else _SHORT_WAIT_SECONDS
+        answers = consumer.consume(min(records, rest), wait)
         # almost always there are only records; an error of this client cannot be compared with None
         only_records = set(map(type, map(Message.error, answers))) <= {type(None)}
         events = [] if only_records else [message for message in answers if message.error() is not None]
