@@ -31,8 +31,8 @@ down: ## End what `make up` started
 check: lint ## Check style and types, and run the tests that need no Spark, broker, Airflow, other process or much time (three minutes)
 	TIDEGATE_TEST_ONE_EXAMPLE_IN=20 $(PYTEST) -n 2 -m "not (spark or broker or airflow or process or heavy or long)"
 
-test: lint ## Check style and types, and run all tests, four at a time; properties on a sixth of their examples, which `make fuzz` tries whole
-	TIDEGATE_TEST_ONE_EXAMPLE_IN=6 $(PYTEST) -n 4
+test: lint ## Check style and types, and run all tests, four at a time; properties on a tenth of their examples, which `make fuzz` tries whole
+	TIDEGATE_TEST_ONE_EXAMPLE_IN=10 $(PYTEST) -n 4
 
 e2e: ## Run what `make test` has only a sample of: real Airflow, clusters, logins, wheels, kills of all that runs (two hours)
 	@$(BOOTSTRAP) --dev

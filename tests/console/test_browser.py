@@ -65,6 +65,7 @@ def in_window(window: Page, width: int, scheme: str) -> list[str]:
     return [f"{width} px, {scheme}: {mistake}" for mistake in (*violations(window), *wider)]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("path", PAGES)
 def test_page_breaks_no_rule_of_axe(url: str, window: Page, path: str) -> None:
     window.goto(url + path)
@@ -81,6 +82,7 @@ def test_page_is_accessible_in_every_window(url: str, window: Page, path: str) -
     ] == []
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("path", PAGES)
 def test_keyboard_reaches_every_link_and_control(url: str, window: Page, path: str) -> None:
     window.goto(url + path)

@@ -20,7 +20,7 @@ FOLDER = os.environ.get("TIDEGATE_KSQL_TESTS", "")
 """A folder of ksqlDB's own functional tests, which are not free software."""
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("case", SAMPLES, ids=lambda case: case.name)
 def test_imported_statements_emit_what_ksqldb_does(spark: SparkSession, case: FunctionalCase) -> None:
     run = FunctionalRun(spark, case)

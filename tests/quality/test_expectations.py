@@ -30,6 +30,7 @@ def test_what_an_audit_seldom_needs_is_not_imported() -> None:
     assert imported_by("import tidegate.quality.gate") == set()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("statement", "imported"),
     [

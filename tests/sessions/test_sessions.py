@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 ON_A_CLUSTER = ("on_cluster", "connect_on_cluster", "submitted")
 """A driver's own session, a server's, and one by spark-submit for each batch."""
+OTHER_KINDS = [pytest.param(kind, marks=pytest.mark.long) for kind in ("connect", *ON_A_CLUSTER)]
 
 
 def test_compared_batches_cover_every_feature(local: Ran) -> None:
@@ -38,9 +39,7 @@ def test_compared_batches_cover_every_feature(local: Ran) -> None:
     assert [counts["read"] for counts in results["counts"]] == [123, 12]
 
 
-@pytest.mark.parametrize(
-    "kind", ["connect", *(pytest.param(kind, marks=pytest.mark.long) for kind in ON_A_CLUSTER)]
-)
+@pytest.mark.parametrize("kind", OTHER_KINDS)
 @pytest.mark.parametrize(
     "what", ["published", "state", "state after the first", "quarantine", "counts", "head"]
 )
@@ -51,6 +50,7 @@ def test_server_session_equals_a_drivers_own(
     assert ran.results[what] == local.results[what]
 
 
+@pytest.mark.long
 def test_cases_and_simulations_equal_in_server_session(local: Ran, connect: Ran) -> None:
     assert [code for code, _ in local.results["commands"]] == [0, 0]
     assert connect.results["commands"] == local.results["commands"]
@@ -117,7 +117,7 @@ PLACES: dict[str, Callable[[Path], Iterable[str]]] = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param("local"), pytest.param("connect"), pytest.param("on_cluster", marks=pytest.mark.long)],
+    ["local", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("connect", "on_cluster"))],
 )
 def test_kafka_password_appears_nowhere(request: pytest.FixtureRequest, kind: str, place: str) -> None:
     ran: Ran = request.getfixturevalue(kind)

@@ -68,7 +68,7 @@ def drawn(dice: random.Random) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(12))
 def test_filtered_aggregates_equal_those_of_sql(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)

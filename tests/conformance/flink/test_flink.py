@@ -116,6 +116,7 @@ def comparable(kind: str, results: Sequence[list[Any]]) -> list[list[Any]]:
     return different
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("settings", WINDOWED)
 def test_windows_emit_what_flink_emits(spark: SparkSession, settings: str) -> None:
     histories = WINDOWED[settings]
