@@ -88,6 +88,15 @@ def test_check_process_ends_during_its_imports() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+def test_yielding_check_gives_the_same_verdict(tmp_path: Path) -> None:
+    audit = audit_of(tmp_path, POSITIVE)
+    with CheckBeside() as beside:
+        beside.start(yields=True)
+        assert beside.check(audit) == check(audit)
+        assert beside._process is not None
+        assert psutil.Process(beside._process.pid).nice() > psutil.Process().nice()
+
+
 def test_suite_in_memory_needs_no_spark_or_sql() -> None:
     asked = "import sys, tidegate.quality.gate; print(*({'pyspark', 'sqlalchemy'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)

@@ -40,7 +40,8 @@ def run_trigger(
 
         def open_session(records: int) -> SparkSession:
             if pipeline.quality:
-                quality.start()
+                # Beside a JVM that starts, the check is not what the batch waits for.
+                quality.start(yields=spark.starts_here)
             return spark.open(records)
 
         outcome = run_batch(app, pipeline, trigger, open_session, progress, spark.end, quality.check)

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING
 from tidegate.errors import QualityLost, TidegateError
 from tidegate.garbage import not_collected
 
+_NICENESS = 10
+"""With it, a process gets a tenth of a processor that another one uses, too."""
+
 if TYPE_CHECKING:
     from tidegate.quality.audit import Audit
     from tidegate.quality.verdict import Verdict
@@ -47,10 +50,13 @@ class CheckBeside:
             self._process.kill()
             self._process.communicate()
 
-    def start(self) -> None:
-        """Start the process, which begins its imports. Does nothing if the process is already running."""
+    def start(self, *, yields: bool = False) -> None:
+        """Start the process, which begins its imports. Does nothing if the process is already running.
+
+        `yields`: other processes have the processors first, as long as they use them.
+        """
         if self._process is None:
-            command = [sys.executable, "-m", "tidegate.quality.beside"]
+            command = [sys.executable, "-m", "tidegate.quality.beside", *(["yield"] if yields else [])]
             self._process = Popen(command, stdin=PIPE, stdout=PIPE)
 
     def check(self, audit: Audit) -> Verdict:
@@ -83,6 +89,8 @@ def main() -> None:
 
     Only answers go to standard output: everything that Python code prints goes to standard error.
     """
+    if sys.argv[1:]:
+        os.nice(_NICENESS)
     # a terminal sends Ctrl-C to both processes; the one that started this one handles it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")

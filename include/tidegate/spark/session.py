@@ -183,13 +183,18 @@ class OwnSession:
         if self._ending is not None:
             self._ending.join()
 
+    @property
+    def starts_here(self) -> bool:
+        """Whether the session's driver is started here, and does not run in a Spark Connect server."""
+        return not self._master.startswith(connect.SCHEME)
+
     def start(self, records: int) -> None:
         """Start the JVM for a batch of about so many rows, if it is one of this machine. It opens its session
         while this process does something else.
 
         Raises SetupFailed without a Java.
         """
-        if self._driver_jvm is not None and not self._master.startswith(connect.SCHEME):
+        if self._driver_jvm is not None and self.starts_here:
             _start(self._master, self._memory, records, self._driver_jvm)
 
     def open(self, records: int) -> SparkSession:
