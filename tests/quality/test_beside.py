@@ -89,6 +89,8 @@ def test_check_process_ends_during_its_imports() -> None:
 
 
 def test_yielding_check_gives_the_same_verdict(tmp_path: Path) -> None:
+    from tidegate.quality.gate import check
+
     audit = audit_of(tmp_path, POSITIVE)
     with CheckBeside() as beside:
         beside.start(yields=True)
