@@ -5,6 +5,7 @@ while.
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from contextlib import suppress
@@ -84,6 +85,13 @@ def test_workers_end_with_the_session_of_their_batch() -> None:
     assert first["worker"] != second["worker"]
     assert not first["lives on"]
     assert not second["lives on"]
+
+
+@pytest.mark.parametrize(("error", "is_shown"), [(KeyboardInterrupt, False), (OSError, True)])
+def test_interrupted_call_is_not_logged(error: type[BaseException], is_shown: bool) -> None:
+    exc_info = (error, error(), None)
+    record = logging.LogRecord("root", logging.ERROR, "java_gateway.py", 1, "while sending", (), exc_info)
+    assert session_module.is_no_interrupt(record) is is_shown
 
 
 @pytest.mark.spark

@@ -10,6 +10,7 @@ import ctypes
 import gc
 import importlib.util
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -20,6 +21,8 @@ _M_ARENA_MAX = -8  # of malloc.h
 
 def main() -> None:
     """Fork workers until Spark ends."""
+    # As PySpark's manager does, but also during the imports: a terminal sends Ctrl-C to this process too.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     prefer_installed_pyspark()
     from pyspark import daemon  # imported late: the line before decides from which place
 

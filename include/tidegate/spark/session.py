@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -85,6 +86,7 @@ def open_session(
     """
     check_spark_packages()
     PySparkLogger.getLogger(_LOGGER_OF_FAILED_QUERIES).disabled = True
+    logging.getLogger().addFilter(is_no_interrupt)
     if master is not None and master.startswith(connect.SCHEME):
         return connect.connect(master, name)
     if master is not None:
@@ -97,12 +99,19 @@ def open_session(
     try:
         with same_interrupt(), jvm.attached():
             if "SPARK_REMOTE" not in os.environ:
-                open_java_session(conf)
+                # PySpark's handler calls the JVM, which fails while another call has the connection.
+                with same_interrupt():
+                    open_java_session(conf)
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise java_did_not_start() from error
+
+
+def is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Return whether a record of a log is not about Ctrl-C. py4j logs it, with its stack, during a call."""
+    return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
 
 
 def _settings(master: str | None, memory: str | None, records: int | None, jvm: DriverJvm) -> dict[str, str]:
