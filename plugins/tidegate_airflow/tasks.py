@@ -183,6 +183,7 @@ def compute(pipeline: str, generation: int, run: str, spark: TaskSpark) -> str:
         from tidegate.batch import compute_batch
         from tidegate.batch_counts import computed_text
         from tidegate.imports import keep_pandas_out
+        from tidegate.ledger.planned import planned_pipeline
 
         # The task process is tidegate's own here, and pandas costs half a second and 50 MB.
         keep_pandas_out()
@@ -190,7 +191,8 @@ def compute(pipeline: str, generation: int, run: str, spark: TaskSpark) -> str:
         plan = _left_to_compute(app, pipeline, generation, run)
         if isinstance(plan, str):
             return plan
-        with spark.opening(app, plan, expected_rows(plan)) as open_session:
+        rows = expected_rows(plan, planned_pipeline(plan))
+        with spark.opening(app, plan, rows) as open_session:
             attempt = compute_batch(connected(app, plan.stream), plan, run, open_session)
         return f"batch {plan.seq} computed as {attempt.name}: {computed_text(attempt.counts)}"
 

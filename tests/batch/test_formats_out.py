@@ -83,7 +83,8 @@ class Formats:
         messages: dict[str, list[Sent]] = defaultdict(list)
         for record in committed_records(self.world.servers, self.topics[name]):
             headers = {header: text.decode() for header, text in record.headers}
-            messages[(record.key or b"").decode()].append(Sent(record.value, headers))
+            assert record.key is not None
+            messages[record.key.decode()].append(Sent(record.value, headers))
         return messages
 
     def plans(self) -> None:

@@ -66,7 +66,8 @@ def sent(world: World) -> dict[str, list[tuple[Any, dict[str, str]]]]:
     for record in committed_records(world.servers, world.sink):
         value = None if record.value is None else json.loads(record.value)
         headers = {name: text.decode() for name, text in record.headers}
-        messages_by_key.setdefault((record.key or b"").decode(), []).append((value, headers))
+        assert record.key is not None
+        messages_by_key.setdefault(record.key.decode(), []).append((value, headers))
     return messages_by_key
 
 

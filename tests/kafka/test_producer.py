@@ -31,13 +31,13 @@ def new_topic(config: KafkaConfig) -> str:
     return name
 
 
-def read(config: KafkaConfig, topic: str) -> list[tuple[int, bytes, int]]:
+def read(config: KafkaConfig, topic: str) -> list[tuple[int | None, bytes | None, int]]:
     """Partition, key and timestamp of all that is committed, as soon as its markers are there."""
     with KafkaLog(config) as log:
         ends = log.view(topic).ends
     slices = (Slice(topic, partition, 0, end) for partition, end in ends.items())
     records = [record for slice_ in slices for record in read_records(config, slice_)]
-    return [(record.partition() or 0, record.key() or b"", record.timestamp()[1]) for record in records]
+    return [(record.partition(), record.key(), record.timestamp()[1]) for record in records]
 
 
 def send(config: KafkaConfig, topic: str, *keys: bytes, timestamp_ms: int = 5) -> None:

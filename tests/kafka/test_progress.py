@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import Message
 from kafka.admin import NewTopic
 
-from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer
 from tests.attempts import committed
 from tests.kafka.batches import batch_of, batches_of, begin, message
 from tidegate.errors import Fenced, LedgerMismatch, ProgressLost, ProgressUnreadable
 from tidegate.kafka import progress as progress_module
 from tidegate.kafka.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConfig
 from tidegate.kafka.log import KafkaLog
-from tidegate.kafka.progress import Progress, bounds_of, place_of
+from tidegate.kafka.progress import Progress, place_of
 from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher, ShownProgress
 from tidegate.kafka.records import Slice, read_records
 from tidegate.kafka.topic_facts import FIRST_WINDOW, SETTINGS, shortcomings
@@ -289,9 +289,8 @@ def test_topic_content_does_not_grow_with_history(config: KafkaConfig, publisher
     megabytes = [(4000, True)] * 6
     write(config, publisher._own.name.encode(), place, *megabytes)
     for _ in range(120):
-        at = TopicPartition(PROGRESS_TOPIC, place)
         with KafkaLog(config) as log:
-            slice_ = Slice(PROGRESS_TOPIC, place, *bounds_of(log, at))
+            slice_ = Slice(PROGRESS_TOPIC, place, *log.bounds(PROGRESS_TOPIC, place))
         records = sum(1 for _ in read_records(config, slice_))
         if records < 16_000:
             break

@@ -14,6 +14,7 @@ from tests.simulator.planted import planted
 from tidegate.batch import publish
 from tidegate.errors import Fenced, OutcomeUnknown
 from tidegate.kafka import progress, shard, topic_facts
+from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.progress import Progress, ProgressRecord
 from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
 from tidegate.kafka.shard import Shard
@@ -174,11 +175,11 @@ def progress_is_read_uncommitted(self: Any, world: Any, broker: Any, options: An
     _init_consumer(self, world, broker, {**options, "isolation.level": "read_uncommitted"})
 
 
-@planted((progress, "bounds_of"))
-def progress_ends_at_the_last_stable_offset(log: Any, at: TopicPartition) -> tuple[int, int]:
+@planted((KafkaLog, "bounds"))
+def progress_ends_at_the_last_stable_offset(self: Any, topic: str, partition: int) -> tuple[int, int]:
     """Return the last stable offset as the end, which a transaction of any other pipeline holds back."""
-    topic = here().broker.log((at.topic, at.partition))
-    return topic.start, topic.stable_end
+    log = here().broker.log((topic, partition))
+    return log.start, log.stable_end
 
 
 @planted((progress, "newest_record"))

@@ -9,7 +9,7 @@ import logging
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -92,6 +92,12 @@ def test_interrupted_call_is_not_logged(error: type[BaseException], is_shown: bo
     exc_info = (error, error(), None)
     record = logging.LogRecord("root", logging.ERROR, "java_gateway.py", 1, "while sending", (), exc_info)
     assert session_module.is_no_interrupt(record) is is_shown
+
+
+@pytest.mark.parametrize("exc_info", [None, False])
+def test_message_without_an_error_is_logged(exc_info: Any) -> None:
+    record = logging.LogRecord("root", logging.ERROR, "module.py", 1, "a message", (), exc_info)
+    assert session_module.is_no_interrupt(record)
 
 
 @pytest.mark.spark

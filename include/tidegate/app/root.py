@@ -192,7 +192,7 @@ class App:
         require_trusted(python_functions(pipeline))
         # Only now: opening a session takes seconds, and the checks above need none.
         with failpoint("compute.session"):
-            session = open_session(expected_rows(plan))
+            session = open_session(expected_rows(plan, pipeline))
         batch = PlannedBatch(plan, pipeline, self.lake(plan.stream), before)
         return compute_batch(session, batch, records, attempt, stored)
 
@@ -264,9 +264,9 @@ def _sent_by_spark(open_session: OpenSession, pipeline: Pipeline) -> SendShards:
     return send
 
 
-def expected_rows(plan: Plan) -> int:
-    """Return about how many rows Spark gets in a batch: see `Reading.rows`."""
-    return reading_of(planned_pipeline(plan)).rows(plan.most_records)
+def expected_rows(plan: Plan, pipeline: Pipeline) -> int:
+    """Return about how many rows Spark gets in a batch of the planned pipeline: see `Reading.rows`."""
+    return reading_of(pipeline).rows(plan.most_records)
 
 
 def stream_of(pipeline: Pipeline) -> Stream:

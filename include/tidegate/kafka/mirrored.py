@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from tidegate.kafka.log import KafkaLog, TopicView
-from tidegate.kafka.records import Slice, read_records
+from tidegate.kafka.records import Slice, offset_of, read_records
 
 AROUND = 10
 """The number of records before the place that are compared, and the number after it."""
@@ -106,7 +106,7 @@ def _same(first: Sequence[SeenRecord], second: Sequence[SeenRecord]) -> int:
 def _read(log: KafkaLog, topic: str, partition: int, start: int, end: int) -> list[SeenRecord]:
     return [
         SeenRecord(
-            record.offset() or 0,
+            offset_of(record),
             (record.timestamp()[1], record.key(), record.value(), tuple(record.headers() or ())),
         )
         for record in read_records(log.config, Slice(topic, partition, start, end))

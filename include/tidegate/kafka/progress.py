@@ -108,7 +108,9 @@ def read_progress(log: KafkaLog, shard: str) -> ProgressRecord:
     """
     with log:
         place = place_of(shard, log.partitions(PROGRESS_TOPIC))
-        start, end = bounds_of(log, place)
+        # The last stable offset does not do as the end: a transaction that another shard has open holds it
+        # back below committed records of this shard. Their batches would be published again.
+        start, end = log.bounds(place.topic, place.partition)
 
     def read(lower: int, upper: int) -> Iterator[Message]:
         slice_ = Slice(place.topic, place.partition, lower, upper)
@@ -130,12 +132,3 @@ def place_of(shard: str, partitions: Collection[int]) -> TopicPartition:
     if not partitions:
         raise KafkaError(f"{PROGRESS_TOPIC} has no partitions yet")
     return TopicPartition(PROGRESS_TOPIC, crc32(shard.encode()) % len(partitions))
-
-
-def bounds_of(log: KafkaLog, place: TopicPartition) -> tuple[int, int]:
-    """Return the first offset and the high watermark of a partition of progress records.
-
-    The last stable offset does not do: a transaction that another shard has open holds it back below
-    committed records of this shard. Their batches would be published again.
-    """
-    return log.bounds(place.topic, place.partition)

@@ -173,7 +173,7 @@ def _blocks(
             raise _silent(consumer, slice_, position, silent_seconds, errors)
         # In a log with gaps, as many records can reach beyond the slice: they belong to the next one.
         if position > slice_.end:
-            block = [message for message in block if _offset(message) < slice_.end]
+            block = [message for message in block if offset_of(message) < slice_.end]
         if block:
             records = _next_size(block)
             yield block
@@ -186,7 +186,8 @@ def _next_size(block: Sequence[Message]) -> int:
     return max(1, min(MOST_RECORDS, _BLOCK_BYTES * len(block) // size, 4 * len(block) + _FIRST_RECORDS))
 
 
-def _offset(message: Message) -> int:
+def offset_of(message: Message) -> int:
+    """Return the offset of a record, or of the event that ends a partition."""
     offset = message.offset()
     assert offset is not None, "a record and the end of a partition have an offset"
     return offset
@@ -199,9 +200,9 @@ def _reached(consumer: ck.Consumer, slice_: Slice, message: Message) -> int:
     """
     error = message.error()
     if error is None:
-        return _offset(message) + 1
+        return offset_of(message) + 1
     if error.code() == KafkaError._PARTITION_EOF:
-        return _offset(message)
+        return offset_of(message)
     if error.code() in _OUT_OF_RANGE:
         raise _out_of_range(consumer, slice_)
     if error.code() in _MISSING:

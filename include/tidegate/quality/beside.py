@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 from tidegate.errors import QualityLost, TidegateError
 from tidegate.garbage import not_collected
 
-_NICENESS = 10
-"""With it, a process gets a tenth of a processor that another one uses, too."""
-
 if TYPE_CHECKING:
     from tidegate.quality.audit import Audit
     from tidegate.quality.verdict import Verdict
+
+_YIELD = "yield"
+"""The argument with which the process yields to others."""
+_NICENESS = 10
+"""With it, a process gets a tenth of a processor that another one uses, too."""
 
 
 class CheckBeside:
@@ -56,7 +58,7 @@ class CheckBeside:
         `yields`: other processes have the processors first, as long as they use them.
         """
         if self._process is None:
-            command = [sys.executable, "-m", "tidegate.quality.beside", *(["yield"] if yields else [])]
+            command = [sys.executable, "-m", "tidegate.quality.beside", *([_YIELD] if yields else [])]
             self._process = Popen(command, stdin=PIPE, stdout=PIPE)
 
     def check(self, audit: Audit) -> Verdict:
@@ -89,7 +91,7 @@ def main() -> None:
 
     Only answers go to standard output: everything that Python code prints goes to standard error.
     """
-    if sys.argv[1:]:
+    if _YIELD in sys.argv:
         os.nice(_NICENESS)
     # a terminal sends Ctrl-C to both processes; the one that started this one handles it
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -26,6 +26,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import SetupFailed
+from tidegate.signals import same_interrupt
 from tidegate.spark.java import driver_options, find_java, java_home, noted_launch
 
 if TYPE_CHECKING:
@@ -350,7 +351,8 @@ def _context(conf: SparkConf) -> SparkContext:
     java_conf: Any = SparkConf(_jvm=jvm).setAll(conf.getAll())
     # PySpark itself would let the JVM make a second context, which it refuses.
     java_context = jvm.org.apache.spark.SparkContext.getOrCreate(java_conf._jconf)
-    context = SparkContext(conf=java_conf, jsc=jvm.JavaSparkContext.fromSparkContext(java_context))
+    with same_interrupt():
+        context = SparkContext(conf=java_conf, jsc=jvm.JavaSparkContext.fromSparkContext(java_context))
     _leave_out_accumulators(context)
     if local_cores(context.master) is not None:
         Thread(target=_start_workers, args=[context], name="start Python workers", daemon=True).start()

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from tidegate.errors import SettingsInvalid, SparkLost
 from tidegate.extras import check_spark_packages
-from tidegate.signals import same_interrupt
 from tidegate.spark import connect
 from tidegate.spark.driver import (
     DriverJvm,
@@ -97,11 +96,9 @@ def open_session(
     for setting, value in _settings(master, memory, records, jvm).items():
         builder, conf = builder.config(setting, value), conf.set(setting, value)
     try:
-        with same_interrupt(), jvm.attached():
+        with jvm.attached():
             if "SPARK_REMOTE" not in os.environ:
-                # PySpark's handler calls the JVM, which fails while another call has the connection.
-                with same_interrupt():
-                    open_java_session(conf)
+                open_java_session(conf)
             return builder.getOrCreate()
     except PySparkRuntimeError as error:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
@@ -111,7 +108,7 @@ def open_session(
 
 def is_no_interrupt(record: logging.LogRecord) -> bool:
     """Return whether a record of a log is not about Ctrl-C. py4j logs it, with its stack, during a call."""
-    return record.exc_info is None or record.exc_info[0] is not KeyboardInterrupt
+    return not record.exc_info or record.exc_info[0] is not KeyboardInterrupt
 
 
 def _settings(master: str | None, memory: str | None, records: int | None, jvm: DriverJvm) -> dict[str, str]:
@@ -220,7 +217,7 @@ class OwnSession:
 
     def _stays_on_server(self) -> bool:
         """Return whether a server keeps the session for the next batch."""
-        is_named = self._name is not None and self._master.startswith(connect.SCHEME)
+        is_named = self._name is not None and not self.starts_here
         return is_named or connect.names_session(self._master)
 
     def end(self) -> None:

@@ -11,7 +11,7 @@ from kafka.admin import NewTopic
 from kafka import KafkaAdminClient, KafkaProducer
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.log import KafkaLog
-from tidegate.kafka.records import Slice, read_records
+from tidegate.kafka.records import Slice, offset_of, read_records
 from tidegate_dev.demo.events import PARTITIONS, Event
 from tidegate_dev.demo.expected import History
 
@@ -88,6 +88,5 @@ def committed_records(servers: str, topic: str) -> Iterator[CommittedRecord]:
     for partition, end in sorted(view.stable_ends.items()):
         for record in read_records(config, Slice(topic, partition, view.starts[partition], end)):
             headers: Any = record.headers() or []
-            timestamp_ms, offset = record.timestamp()[1], record.offset()
-            assert offset is not None
+            offset, timestamp_ms = offset_of(record), record.timestamp()[1]
             yield CommittedRecord(partition, offset, timestamp_ms, record.key(), record.value(), headers)
