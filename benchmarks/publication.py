@@ -121,6 +121,8 @@ def outbox_of(home: Path, records: int, number: int) -> Outbox:
         "hash": hashes.take(pa.array(numbers)),
         "key": keys.take(pa.array(numbers)),
         "ordinal": numbers,
+        "value": pa.StructArray.from_arrays([pa.array(numbers % _PER_KEY)], ["n"]),
+        "key_columns": pa.StructArray.from_arrays([pa.array(numbers // _PER_KEY)], ["id"]),
         "payload": [f'{{"n": {value % _PER_KEY}}}' for value in numbers],
         "timestamp": numbers,
         "reason": pa.repeat("changed", records),

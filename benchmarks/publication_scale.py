@@ -41,7 +41,7 @@ from benchmarks.turns import Row, Say, row_object, show_row, take_turns
 from tidegate.errors import TidegateError
 from tidegate.kafka.config import KafkaConfig
 from tidegate.kafka.log import KafkaLog
-from tidegate.kafka.shard import SendShards, ShardTask
+from tidegate.kafka.shard import SendShards, SendTask
 from tidegate.sinks.kafka.model import KafkaSink
 from tidegate.sinks.outbox import Outbox
 from tidegate.spark.batch import send_shards
@@ -92,7 +92,7 @@ class OwnProcesses:
         """Publish in the first process."""
         return self._pools[0].submit(publish, *arguments).result()
 
-    def send(self, tasks: Sequence[ShardTask]) -> list[int]:
+    def send(self, tasks: Sequence[SendTask]) -> list[int]:
         """Send each shard by a process of its own."""
         futures = [pool.submit(task.send) for pool, task in zip(self._pools, tasks, strict=True)]
         return [future.result() for future in futures]

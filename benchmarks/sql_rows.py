@@ -58,7 +58,7 @@ def seconds(url: str, mode: str, staged: bool, chunks: list[pa.RecordBatch]) -> 
             with database.transaction() as connection:
                 for number, chunk in enumerate(chunks):
                     rows = layout.rows(database.dialect, chunk, ("benchmark/1", 1), number * CHUNK_ROWS)
-                    write(TableWriter(connection, layout), layout, rows, [False] * len(rows))
+                    write(TableWriter(connection, layout), layout, rows, pa.repeat(False, len(chunk)))
             return time.perf_counter() - start
         finally:
             with database.transaction() as connection:

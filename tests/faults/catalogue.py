@@ -146,6 +146,9 @@ OF_CLICKHOUSE = {
 OF_REFUSED_ROWS = {"ledger.replace_files", "sql.trial", "validate.quarantine"}
 """No history has a table that refuses rows: `tests/batch/test_refused_rows.py` fails at each of them."""
 
+OF_SHARDS = {"sql.load", "sql.move", "sql.drop"}
+"""No history loads shards into a database: `tests/sinks/sql/test_shards.py` fails at each of them."""
+
 OF_ERASURE = {
     *("erase.outbox", "erase.begin", "erase.rewrite", "erase.rewritten", "erase.tables", "erase.remove"),
     *("erase.docs", "ledger.begin_erasure", "ledger.point_to_rewritten", "ledger.remove_samples"),
@@ -155,7 +158,7 @@ OF_ERASURE = {
 """No history erases a key: `tests/erasure` does."""
 
 _OF_PEOPLE = TOLD_TO_PEOPLE | OF_RECOVERY | OF_ERASURE
-_OF_SINKS = OF_ICEBERG | OF_CLICKHOUSE | OF_REFUSED_ROWS
+_OF_SINKS = OF_ICEBERG | OF_CLICKHOUSE | OF_REFUSED_ROWS | OF_SHARDS
 NOT_OF_A_BATCH = _OF_PEOPLE | OF_OLD_LEDGERS | OF_GENERATIONS | OF_RETENTION | _OF_SINKS
 
 IN_A_SERVER = {

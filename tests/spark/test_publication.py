@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import create_engine
 
+from tests.batch.committed import Committed
 from tests.conftest import REPOSITORY
 from tests.sinks.kafka.sending import Sending, once
 from tidegate.batch import is_sent_in_shards, publish_batch
@@ -73,6 +76,39 @@ def test_spark_tasks_send_each_shard_once(sending: Sending, spark: SparkSession)
     for _ in range(2):
         publish(sending, open_session)
     assert sending.sent() == once(*ROWS)
+    assert len(opened) == 1
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_spark_tasks_load_shards_into_postgresql(
+    mode: str, postgres_url: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.sinks.outbox.SHARD_EMISSIONS", 5)
+    monkeypatch.setattr("tidegate.batch.publish.SHARD_EMISSIONS", 5)
+    batches = Committed(tmp_path, f"  - {{kind: sql, table: visitors, mode: {mode}}}", sql=postgres_url)
+    batches.outbox_files = 3
+    batches.commit(1, {"first": [], "second": [*ROWS, ("1", None)]})
+    attempt = batches.app.ledger.attempt(batches.stream, 1)
+    plan = batches.app.ledger.plan(batches.stream, 1)
+    assert plan is not None
+    assert attempt is not None
+    assert is_sent_in_shards(batches.app, plan, attempt)
+    opened = []
+
+    def open_session(records: int) -> SparkSession:
+        opened.append(records)
+        return spark
+
+    for _ in range(2):
+        publish_batch(batches.app, plan, "test", open_session)
+    deletion = [("1", None)] if mode == "append" else []
+    live = ROWS if mode == "append" else [row for row in ROWS if row[0] != "1"]
+    query = "SELECT key, m FROM visitors"
+    engine = create_engine(postgres_url)
+    with engine.connect() as connection:
+        stored = Counter(map(tuple, connection.exec_driver_sql(query).all()))
+    engine.dispose()
+    assert stored == Counter([*live, *deletion])
     assert len(opened) == 1
 
 

@@ -27,7 +27,7 @@ from tidegate.errors import (
 from tidegate.failpoints import failpoint
 from tidegate.kafka.clusters import KafkaClusters
 from tidegate.kafka.log import KafkaLog
-from tidegate.kafka.shard import SendShards, ShardTask, send_here
+from tidegate.kafka.shard import SendShards, SendTask, send_here
 from tidegate.ledger import Attempt, Ledger, LedgerReader, ManifestRef, Plan, Run, Stream
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.pipeline import Pipeline
@@ -256,7 +256,7 @@ class App:
 def _sent_by_spark(open_session: OpenSession, pipeline: Pipeline) -> SendShards:
     """Return a function that opens the session only when it sends shards."""
 
-    def send(tasks: Sequence[ShardTask]) -> Sequence[int]:
+    def send(tasks: Sequence[SendTask]) -> Sequence[int]:
         from tidegate.spark.batch import send_shards  # late: only this needs Spark
 
         return send_shards(open_session(0), pipeline, tasks)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import pyarrow as pa
 from confluent_kafka import KafkaException
@@ -261,10 +262,19 @@ class ShardTask:
             return Shard(log, self.name, self.topic, self.chunk_records).send_part(self.unsent, self.messages)
 
 
-SendShards = Callable[[Sequence[ShardTask]], Sequence[int]]
+class SendTask(Protocol):
+    """The work of one shard of any sink. It can be pickled."""
+
+    def send(self) -> int:
+        """Send the shard's emissions, and return how many the sink has of it, or what the sink counts
+        instead. It may be called again after it has died, and twice at once.
+        """
+
+
+SendShards = Callable[[Sequence[SendTask]], Sequence[int]]
 """A function that calls `send` of each task, and returns the results in order."""
 
 
-def send_here(tasks: Sequence[ShardTask]) -> list[int]:
+def send_here(tasks: Sequence[SendTask]) -> list[int]:
     """Send shards from this process, one after the other."""
     return [task.send() for task in tasks]

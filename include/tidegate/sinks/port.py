@@ -143,8 +143,6 @@ class OpenSink(ABC, Generic[Declared]):
     """
     gets_emissions: ClassVar[bool] = True
     """Whether the sink gets emissions; if not, it gets what is put into quarantine."""
-    sends_shards: ClassVar[bool] = False
-    """Whether several tasks can send a large batch at the same time."""
 
     def __init__(self, declared: Declared, pipeline: Pipeline, context: SinkContext) -> None:
         self.declared = declared
@@ -160,6 +158,11 @@ class OpenSink(ABC, Generic[Declared]):
     def stage(self) -> Stage:
         """The stage whose emissions the sink gets."""
         return self.pipeline.stage_of(self.declared)
+
+    @property
+    def sends_shards(self) -> bool:
+        """Whether several tasks can send a large batch at the same time. Raises SettingsInvalid."""
+        return False
 
     @property
     def shard(self) -> str:

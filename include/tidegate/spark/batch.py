@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tidegate.kafka.shard import ShardTask
+from tidegate.kafka.shard import SendTask
 from tidegate.kernel.counts import COMPUTED_TWICE
 from tidegate.kernel.repeats import has_hidden_values
 from tidegate.model.pipeline import Pipeline
@@ -63,12 +63,13 @@ def compute_batch(
     return again
 
 
-def send_shards(spark: SparkSession, pipeline: Pipeline, tasks: Sequence[ShardTask]) -> list[int]:
-    """Send each shard in a task of its own, and return how many messages the topic has of each.
+def send_shards(spark: SparkSession, pipeline: Pipeline, tasks: Sequence[SendTask]) -> list[int]:
+    """Send each shard in a task of its own, and return what `send` returns for each.
 
-    Spark may repeat a task, or run it twice at once: the shard's transactional id fences the earlier one.
+    Spark may repeat a task, or run it twice at once, which `send` allows for: in Kafka the shard's
+    transactional id fences the earlier one.
 
-    Raises what `ShardTask.send` raises, and the errors that `translated` makes of Spark's exceptions.
+    Raises what `send` raises, and the errors that `translated` makes of Spark's exceptions.
     """
     frame = spark.range(0, len(tasks), numPartitions=len(tasks))
     with translated(pipeline):
@@ -81,7 +82,7 @@ def send_shards(spark: SparkSession, pipeline: Pipeline, tasks: Sequence[ShardTa
 class _SendTask:
     """A function for `mapInArrow`: it takes numbers of shards, sends these, and returns what was sent."""
 
-    tasks: tuple[ShardTask, ...]
+    tasks: tuple[SendTask, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

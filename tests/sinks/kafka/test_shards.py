@@ -22,7 +22,7 @@ from tidegate.kafka.config import PROGRESS_PARTITIONS, PROGRESS_TOPIC, KafkaConf
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.progress import Progress, place_of
 from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher, ShownProgress
-from tidegate.kafka.shard import Shard, ShardTask, send_here
+from tidegate.kafka.shard import SendTask, Shard, send_here
 from tidegate_dev.broker import KafkaBroker
 
 pytestmark = pytest.mark.broker
@@ -193,7 +193,7 @@ def test_overtaken_process_sends_no_shard_twice(sending: Sending) -> None:
     publishers, outcome = Publishers(sending), []
     stopped, go_on = threading.Event(), threading.Event()
 
-    def slowly(tasks: Sequence[ShardTask]) -> list[int]:
+    def slowly(tasks: Sequence[SendTask]) -> list[int]:
         stopped.set()
         assert go_on.wait(60)
         return send_here(tasks)
@@ -227,11 +227,11 @@ def test_process_that_begins_late_is_fenced(sending: Sending) -> None:
 def test_two_copies_of_a_task_send_once(sending: Sending) -> None:
     publishers = Publishers(sending)
 
-    def twice(tasks: Sequence[ShardTask]) -> list[int]:
+    def twice(tasks: Sequence[SendTask]) -> list[int]:
         """Send each shard by two threads at once, as Spark's speculation does."""
         results: list[int] = []
 
-        def send(task: ShardTask) -> None:
+        def send(task: SendTask) -> None:
             with suppress(Fenced):  # another error ends the thread with a warning, which fails the test
                 results.append(task.send())
 
@@ -252,7 +252,7 @@ def test_stopped_shards_send_nothing_more(sending: Sending) -> None:
     """A task that comes late, after a repair, finds that its round is over."""
     publishers, left = Publishers(sending), []
 
-    def die(tasks: Sequence[ShardTask]) -> list[int]:
+    def die(tasks: Sequence[SendTask]) -> list[int]:
         left.extend(tasks)
         raise Fenced("died", "in a test")
 

@@ -10,11 +10,15 @@ from tests.mariadb import MariaDbServer
 
 
 def new_database(kind: str, request: pytest.FixtureRequest, folder: Path) -> str:
-    """The URL of an empty database of a kind; `postgresql, staged` gets all rows through a staging table."""
+    """The URL of an empty database of a kind; `postgresql, staged` gets all rows through a staging table, and
+    `postgresql, in shards` through the tables of two shards.
+    """
     kind, _, way = kind.partition(", ")
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
     if way == "staged":
-        monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
         monkeypatch.setattr("tidegate.sinks.sql.dialects.postgresql.STAGED_ROWS", 1)
+    elif way == "in shards":
+        monkeypatch.setattr("tests.sinks.sql.sink.SHARDS", 2)
     if kind in ("sqlite", "duckdb"):
         return f"{kind}:///{folder / 'database.db'}"
     if kind == "mariadb":

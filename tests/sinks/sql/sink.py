@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from itertools import groupby
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 from sqlalchemy import create_engine, text
 
+from tidegate.kafka.shard import SendTask, send_here
 from tidegate.ledger import Stream
+from tidegate.sinks.outbox import POSITION
 from tidegate.sinks.port import RequireCommitted
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Layout, Target
 from tidegate.sinks.sql.progress import ProgressKey, SqlProgress
 from tidegate.sinks.sql.sink import SqlPublisher
 
+SHARDS = 1
+"""In how many shards each batch is published."""
 VALUE = pa.struct([("n", pa.int64())])
 KEY_COLUMNS = pa.struct([("customerId", pa.int64())])
 STREAM = "visitors/1"
@@ -37,6 +44,11 @@ def emission(key: str, value: dict[str, Any] | int | None, at: int = 1, window: 
     }
 
 
+def send_pickled(tasks: Sequence[SendTask]) -> list[int]:
+    """Send shards as Spark does: from copies."""
+    return send_here(pickle.loads(pickle.dumps(tasks)))
+
+
 def schema(value: pa.DataType = VALUE) -> pa.Schema:
     return pa.schema(
         [
@@ -49,6 +61,45 @@ def schema(value: pa.DataType = VALUE) -> pa.Schema:
             ("window_end", pa.int64()),
         ]
     )
+
+
+@dataclass(frozen=True)
+class MemoryOutbox:
+    """An outbox that is no file: the place of each emission, and the emission."""
+
+    seq: int
+    attempt: str
+    value: pa.DataType
+    emissions: tuple[tuple[int, Any], ...]
+
+    @property
+    def plan(self) -> Any:
+        return SimpleNamespace(seq=self.seq)
+
+    @property
+    def emitted(self) -> int:
+        return len(self.emissions)
+
+    def schema(self, columns: Sequence[str]) -> pa.Schema:
+        return schema(self.value)
+
+    def cut(self, number: int) -> list[MemoryOutbox]:
+        """Return parts, each with all emissions of its keys; a part can be empty."""
+        keys = sorted({row["key"] for _, row in self.emissions}, key=str)
+        part_of = {key: place % number for place, key in enumerate(keys)}
+        return [
+            replace(
+                self, emissions=tuple((at, row) for at, row in self.emissions if part_of[row["key"]] == part)
+            )
+            for part in range(number)
+        ]
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of emissions that stand together."""
+        for _, run in groupby(enumerate(self.emissions), lambda item: item[1][0] - item[0]):
+            places, rows = zip(*(item for _, item in run), strict=True)
+            batch = pa.RecordBatch.from_pylist(list(rows), schema=schema(self.value))
+            yield batch.append_column(POSITION, pa.array(places, pa.int64()))
 
 
 def takes_all(seq: int, is_of: Callable[[str], bool]) -> None:
@@ -98,7 +149,11 @@ class Sink:
         self, seq: int, emissions: Sequence[Any], last_published: int = 0, attempt: str = "first"
     ) -> int:
         with self.database() as database:
-            return self.publisher(database).publish(seq, attempt, self.batches(emissions), last_published)
+            publisher = self.publisher(database)
+            if SHARDS == 1:
+                return publisher.publish(seq, attempt, self.batches(emissions), last_published)
+            outbox: Any = MemoryOutbox(seq, attempt, self.value, tuple(enumerate(emissions)))
+            return publisher.publish_in_shards(outbox, SHARDS, send_pickled, last_published)
 
     def query(self, statement: str) -> list[Any]:
         engine = create_engine(self.url)

@@ -16,6 +16,7 @@ from tidegate.errors import SettingsInvalid, SetupFailed, SinkRefused
 from tidegate.extras import missing_extra
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.dialects import dialect_named
+from tidegate.sinks.sql.dialects.base import parameters
 from tidegate.sinks.sql.dialects.merge import Merge
 from tidegate.sinks.sql.schema import check_emissions
 
@@ -75,7 +76,7 @@ def test_merge_replaces_and_inserts_in_postgresql(postgres_url: str) -> None:
     engine = create_engine(postgres_url)
     with engine.begin() as connection:
         rows = layout.rows(dialect_named("postgresql"), batch, ("visitors/1", 2), 0)
-        connection.execute(Merge(table, [layout.keys["key"]]), rows)
+        connection.execute(Merge(table, [layout.keys["key"]]), parameters(rows))
     engine.dispose()
     assert [(row["key"], row["a b"], row["batch"]) for row in sink.rows()] == [("a", 2, 2), ("b", 3, 2)]
 

@@ -31,6 +31,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from tests.sinks.sql.sink import Sink, emission
 from tidegate.errors import SetupFailed, SinkRefused
+from tidegate.kernel.rows import with_column
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.dialects import dialect_named, snowflake
 from tidegate.sinks.sql.layout import EmittedType, Layout
@@ -80,7 +81,7 @@ def write(change: str, *arguments: Any, made: Layout | None = None) -> Recorded:
     return recorded
 
 
-def rows(made: Layout, *emissions: Any) -> list[dict[str, Any]]:
+def rows(made: Layout, *emissions: Any) -> pa.RecordBatch:
     value = pa.struct([(part.name, part.type) for part in made.parts])
     (batch,) = Sink("", value=value).batches(emissions, len(emissions))
     return made.rows(SNOWFLAKE, batch, ("visitors/1", 1), 0)
@@ -139,7 +140,9 @@ def test_text_of_a_value_is_exact(value: Any, text: str) -> None:
     ids=["many rows", "large rows", "characters of three bytes"],
 )
 def test_statement_holds_no_more_than_snowflake_takes(text: str, count: int, parts: list[int]) -> None:
-    assert [len(part) for part in snowflake._parts([{"c0": text}] * count)] == parts
+    assert [
+        len(part) for part in snowflake._parts(pa.RecordBatch.from_pydict({"c0": [text] * count}))
+    ] == parts
 
 
 def test_every_type_has_a_column_in_snowflake() -> None:
@@ -226,8 +229,8 @@ def test_many_rows_are_written_in_postgresql(postgres_url: str) -> None:
         writer = SNOWFLAKE.bulk_writer(connection, made.table, 2)
         assert writer is not None
         assert writer.upsert(["c0"], new) == 2
-        writer.insert_missing(["c0"], [row | {"c0": key} for row, key in zip(new, "cd", strict=True)])
-        assert writer.delete([{"c0": "a"}, {"c0": "unknown"}]) == 1
+        writer.insert_missing(["c0"], with_column(new, "c0", pa.array(["c", "d"])))
+        assert writer.delete(pa.RecordBatch.from_pydict({"c0": ["a", "unknown"]})) == 1
         connection.commit()
     stored = sorted((row["key"], row["n"], row["d"], row["batch"]) for row in sink.rows())
     assert stored == [(key, 2, Decimal("0.125"), 2) for key in "bcd"]

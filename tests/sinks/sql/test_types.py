@@ -21,7 +21,7 @@ from tidegate.sinks.sql.dialects import dialect_named
 from tidegate.sinks.sql.schema import check_emissions, check_table, unfit_emissions
 
 MODES = ["append", "upsert", "insert_ignore", "history"]
-KINDS = ["sqlite", "postgresql", "postgresql, staged", "mariadb", "duckdb"]
+KINDS = ["sqlite", "postgresql", "postgresql, staged", "postgresql, in shards", "mariadb", "duckdb"]
 
 
 @pytest.fixture(params=KINDS)

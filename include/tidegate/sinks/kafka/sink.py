@@ -286,7 +286,10 @@ def _recoverable(stream: Stream) -> Iterator[None]:
 class OpenTopic(PublishedTopic[KafkaSink]):
     """Gets what a stage emits."""
 
-    sends_shards = True
+    @property
+    def sends_shards(self) -> bool:
+        """True: each shard has a transactional id of its own."""
+        return True
 
     def check_settings(self) -> None:
         """Check that the cluster and the schema registry are set. Raises SettingsInvalid."""

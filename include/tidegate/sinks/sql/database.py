@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, IdentifierError, NoSuchModuleError
@@ -49,10 +50,15 @@ class Database:
         self, url: str, variable: str, wait_s: float = _WAIT_SECONDS, idle_s: float = 2 * _WAIT_SECONDS
     ) -> None:
         self.variable = variable
+        self._url = url
         self._limits_s = (wait_s, idle_s)
         parsed = _parsed(url, variable)
         self._secrets = secrets_of(parsed)
         self._engine = _engine(parsed, variable, wait_s)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark tasks open the same database.
+        return Database, (self._url, self.variable, *self._limits_s)
 
     def __enter__(self) -> Database:
         return self

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -63,7 +62,6 @@ class ExactText(TypeDecorator[str]):
         return dialect_named(dialect.name).name_type(dialect, self.longest)
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _INSTANT = EmittedType(pa.timestamp("us", "UTC"))
 _WINDOW: Mapping[str, TypeEngine[Any]] = dict.fromkeys(WINDOW, _INSTANT)
 _LAST: Mapping[str, TypeEngine[Any]] = {
@@ -212,8 +210,8 @@ class Layout:
 
     def rows(
         self, dialect: SqlDialect, emissions: pa.RecordBatch, batch: tuple[str, int], first: int
-    ) -> list[dict[str, Any]]:
-        """Return the rows of some emissions, as parameters of statements.
+    ) -> pa.RecordBatch:
+        """Return the rows of some emissions. Their columns are named by the keys of the table's columns.
 
         Args:
             dialect: The kind of database.
@@ -222,25 +220,22 @@ class Layout:
         """
         count = emissions.num_rows
         stream, seq = batch
-        own: dict[str, Sequence[Any]] = {
-            "stream": [stream] * count,
-            "batch": [seq] * count,
-            ORDINAL: range(first, first + count),
-            DELETED: emissions.column(VALUE).is_null().to_pylist(),
+        own = {
+            KEY: emissions.column(KEY),
+            SOURCE: emissions.column(SOURCE),
+            "stream": pa.repeat(stream, count),
+            "batch": pa.repeat(pa.scalar(seq, pa.int64()), count),
+            ORDINAL: pa.array(range(first, first + count), pa.int64()),
+            DELETED: emissions.column(VALUE).is_null(),
             # `update_validity` sets these, when all versions of the batch are written
-            VALID_FROM: [None] * count,
-            VALID_TO: [None] * count,
-            IS_CURRENT: [False] * count,
+            VALID_FROM: pa.nulls(count, _INSTANT.arrow),
+            VALID_TO: pa.nulls(count, _INSTANT.arrow),
+            IS_CURRENT: pa.repeat(False, count),
         }
-        own |= {name: emissions.column(name).to_pylist() for name in (KEY, SOURCE)}
-        own |= {name: _moments(emissions.column(column)) for name, column in self.times.items()}
-        emitted = {part.name: dialect.parameters(part.values(emissions), part.stored) for part in self.parts}
+        own |= {name: _instants(emissions.column(column)) for name, column in self.times.items()}
+        emitted = {part.name: dialect.stored(part.values(emissions), part.stored) for part in self.parts}
         columns = emitted | {name: own[name] for name in self.target.own_columns}
-        keys = list(self.keys.values())
-        return [
-            dict(zip(keys, row, strict=True))
-            for row in zip(*(columns[name] for name in self.keys), strict=True)
-        ]
+        return pa.RecordBatch.from_pydict({key: columns[name] for name, key in self.keys.items()})
 
     @property
     def times(self) -> Mapping[str, str]:
@@ -248,9 +243,8 @@ class Layout:
         return {EMITTED: TIMESTAMP, **({name: name for name in WINDOW} if self.target.windowed else {})}
 
 
-def _moments(epoch_ms: pa.Array) -> list[datetime | None]:
-    # Arrow looks the zone up for each value, which takes ten times as long.
-    return [None if ms is None else _EPOCH + timedelta(milliseconds=ms) for ms in epoch_ms.to_pylist()]
+def _instants(epoch_ms: pa.Array) -> pa.TimestampArray:
+    return epoch_ms.cast(pa.timestamp("ms", "UTC")).cast(_INSTANT.arrow)
 
 
 def _parts(target: Target, outbox: pa.Schema) -> list[Part]:

@@ -104,6 +104,7 @@ class SqlSink(SinkModel):
         "mode": "mode: append",
         "types": "types: {payload: json}",
         "refused_row": "refused_row: quarantine",
+        "writers": "writers: 1",
     }
     publisher = "tidegate.sinks.sql.sink"
     target_field = "table"
@@ -135,6 +136,14 @@ class SqlSink(SinkModel):
         default="halt",
         description="What an emission does that the database refuses as a row: halt the batch, or go into "
         "quarantine.",
+    )
+
+    writers: int = Field(
+        default=8,
+        ge=1,
+        le=64,
+        description="The most Spark tasks that load a batch of two million emissions or more into PostgreSQL "
+        "at once, each by a connection of its own. 1: no task, only the process that publishes.",
     )
 
     @property

@@ -8,7 +8,7 @@ completely or not at all, and the progress row says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -18,6 +18,7 @@ from sqlalchemy import Connection, delete, update
 from tidegate.errors import SettingsInvalid, SinkAhead, SinkUnavailable
 from tidegate.failpoints import failpoint
 from tidegate.kafka.progress import Progress
+from tidegate.kafka.shard import SendShards
 from tidegate.ledger import LeasedLedger
 from tidegate.model.connection import Connection as DeclaredConnection
 from tidegate.sinks.outbox import Outbox
@@ -37,6 +38,7 @@ from tidegate.sinks.sql.schema import (
     progress,
     unfit_emissions,
 )
+from tidegate.sinks.sql.shards import LoadTask, can_load, drop_tables, load_tasks, move_rows
 from tidegate.sinks.sql.write import TableWriter, exceeds, refused_rows, write
 from tidegate.storage.schema import KEY, KEY_COLUMNS, SOURCE, VALUE
 
@@ -70,7 +72,33 @@ class SqlPublisher:
         committed; Fenced if a newer publisher went ahead, SinkAhead if the table has a later batch;
         SinkUnavailable, SinkRefused, OutcomeUnknown.
         """
+        self._prepare(last_published)
         return self._change(seq, attempt, last_published, partial(self._write, seq, emissions))
+
+    def publish_in_shards(self, outbox: Outbox, shards: int, send: SendShards, last_published: int) -> int:
+        """Do as `publish`, but let tasks load the emissions, each into a table of its own.
+
+        A user who may not create tables publishes from this process.
+
+        Args:
+            shards: The number of tasks.
+            send: Runs the tasks.
+        """
+        seq, attempt = outbox.plan.seq, outbox.attempt
+        self._prepare(last_published)
+        with self._database.transaction() as connection:
+            newest, newest_attempt = self._progress.stored(connection)
+            self._check(newest, newest_attempt, seq, attempt, last_published)
+            if newest == seq:
+                return 0
+            may_load = can_load(connection, self._layout)
+            drop_tables(connection, self._layout.target, self._shard)
+        if not may_load:
+            write = partial(self._write, seq, outbox.batches(COLUMNS))
+            return self._change(seq, attempt, last_published, write)
+        tasks = load_tasks(self._database, self._layout, self._shard, outbox.cut(shards))
+        move = partial(self._move, outbox, tasks, send(tasks))
+        return self._change(seq, attempt, last_published, move)
 
     def erase(self, seq: int, attempt: str, keys: Iterable[pa.RecordBatch], last_published: int) -> int:
         """Delete all rows of the keys that any generation of the pipeline has written, unless it is done.
@@ -80,6 +108,7 @@ class SqlPublisher:
         Args:
             keys: Emissions with the keys.
         """
+        self._prepare(last_published)
         return self._change(seq, attempt, last_published, partial(self._delete, keys))
 
     def refused(
@@ -109,14 +138,15 @@ class SqlPublisher:
             first = 0
             for chunk in emissions:
                 rows = self._layout.rows(self._database.dialect, chunk, batch, first)
-                deleted = chunk.column(VALUE).is_null().to_pylist()
+                emissions_of_chunk = (rows, chunk.column(VALUE).is_null())
                 with failpoint("sql.trial"):
                     remaining = None if most is None else most - len(refused)
-                    pending = zip(rows, deleted, strict=True)
-                    refused |= refused_rows(self._database, connection, self._layout, pending, remaining)
+                    refused |= refused_rows(
+                        self._database, connection, self._layout, emissions_of_chunk, remaining
+                    )
                 if exceeds(refused, most):
                     return refused
-                first += len(rows)
+                first += rows.num_rows
             if self._layout.target.mode == "history":
                 update_validity(connection, self._layout.target, batch)
         return refused
@@ -124,8 +154,6 @@ class SqlPublisher:
     def _change(
         self, seq: int, attempt: str, last_published: int, change: Callable[[Connection], int]
     ) -> int:
-        # A transaction of its own: all publishers to the database wait for its lock, and rows take long.
-        self._prepare(last_published)
         with self._database.transaction() as connection:
             newest, newest_attempt = self._progress.read(connection)
             self._check(newest, newest_attempt, seq, attempt, last_published)
@@ -148,11 +176,20 @@ class SqlPublisher:
         for chunk in emissions:
             rows = self._layout.rows(self._database.dialect, chunk, batch, sent)
             with failpoint("sql.write"):
-                write(writer, self._layout, rows, chunk.column(VALUE).is_null().to_pylist())
-            sent += len(rows)
+                write(writer, self._layout, rows, chunk.column(VALUE).is_null())
+            sent += rows.num_rows
         if self._layout.target.mode == "history":
             update_validity(connection, self._layout.target, batch)
         return sent
+
+    def _move(
+        self, outbox: Outbox, tasks: Sequence[LoadTask], loaded: Sequence[int], connection: Connection
+    ) -> int:
+        move_rows(connection, self._layout, tasks, loaded)
+        if self._layout.target.mode == "history":
+            update_validity(connection, self._layout.target, (str(self._shard.stream), outbox.plan.seq))
+        drop_tables(connection, self._layout.target, self._shard)
+        return outbox.emitted
 
     def _delete(self, keys: Iterable[pa.RecordBatch], connection: Connection) -> int:
         table, names = self._layout.table, self._layout.keys
@@ -169,6 +206,7 @@ class SqlPublisher:
         return deleted
 
     def _prepare(self, last_published: int) -> None:
+        # A transaction of its own: all publishers to the database wait for its lock, and rows take long.
         with failpoint("sql.prepare"), self._database.transaction() as connection:
             lock_progress(connection)
             if last_published and not exists(connection, self._layout.target):
@@ -192,6 +230,11 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
     title = "SQL"
     can_lose_progress = True
+
+    @property
+    def sends_shards(self) -> bool:
+        """Whether the database has a way, and the sink allows more than one writer."""
+        return self.declared.writers > 1 and dialect_of(self._url(), self._variable).has_shard_tables
 
     @property
     def dataset(self) -> Dataset:
@@ -252,9 +295,13 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
         """Publish the batch completely, or not at all."""
+        shards = min(outbox.shards, self.declared.writers) if self.sends_shards else 1
         with self.database() as database:
             publisher = publisher_to(database, self, outbox)
-            publisher.publish(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last_published)
+            if shards > 1:
+                publisher.publish_in_shards(outbox, shards, self.context.send_shards, last_published)
+            else:
+                publisher.publish(outbox.plan.seq, outbox.attempt, outbox.batches(COLUMNS), last_published)
 
     def erase(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
         """Delete the rows of the keys: with `upsert`, by their deletions."""
@@ -329,12 +376,21 @@ class OpenSqlTable(OpenSink[SqlSink]):
         """Set the progress row and delete later rows, in one transaction."""
         with self.database() as database:
             restart_after(database, self.named_shard, self.target, seq, self._attempt_name(seq))
+            self._drop_shard_tables(database)
         return None
 
     def seal(self, lease: LeasedLedger, seq: int) -> int:
         """Set the progress row. A batch is in the table completely or not at all."""
         with self.database() as database:
-            return seal(database, self.named_shard, seq, self._attempt_name(seq))
+            sent = seal(database, self.named_shard, seq, self._attempt_name(seq))
+            self._drop_shard_tables(database)
+        return sent
+
+    def _drop_shard_tables(self, database: Database) -> None:
+        """Drop what a publisher left behind which will not be tried again."""
+        if database.dialect.has_shard_tables:
+            with database.transaction() as connection:
+                drop_tables(connection, self.target, self.named_shard)
 
     @property
     def named_shard(self) -> ProgressKey:

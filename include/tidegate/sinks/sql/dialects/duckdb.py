@@ -26,7 +26,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.types import TypeEngine
 
-from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, inserting, replacing
+from tidegate.sinks.sql.dialects.base import SqlDialect, Writer, inserting, replacing
 from tidegate.sinks.sql.dialects.staging import StagedWriter
 
 _PASSING = (
@@ -112,11 +112,9 @@ def _names(table: Table) -> dict[str, str | None]:
 class _ArrowTable(StagedWriter):
     """Loads rows as an Arrow table, which DuckDB reads where it is."""
 
-    def load(self, staged: Table, rows: Sequence[Row]) -> None:
-        columns = {column.name: [row[column.key] for row in rows] for column in staged.columns}
-        self._driver.register(
-            staged.name, pa.table({name: pa.array(values) for name, values in columns.items()})
-        )
+    def load(self, staged: Table, rows: pa.RecordBatch) -> None:
+        names = [column.name for column in staged.columns]
+        self._driver.register(staged.name, pa.Table.from_batches([rows.rename_columns(names)]))
 
     def drop(self, staged: Table) -> None:
         self._driver.unregister(staged.name)

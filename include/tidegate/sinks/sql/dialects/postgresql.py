@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +12,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from tidegate.postgres import connect_options
-from tidegate.sinks.sql.dialects.base import Row, SqlDialect, Writer, inserting, replacing, sqlstate
-from tidegate.sinks.sql.dialects.staging import StagedWriter
+from tidegate.sinks.sql.dialects.base import SqlDialect, Writer, inserting, replacing, sqlstate
+from tidegate.sinks.sql.dialects.copy import CopyWriter, ShardTables, may_create_tables
 
 # SQLSTATE classes of errors about a row: data, integrity, a view's check; and single ones: a value is too
 # long for an index, a trigger has raised an error
@@ -33,6 +32,7 @@ class Postgresql(SqlDialect):
     json_name = "JSONB"
     has_arrays = True
     can_try_rows = True
+    has_shard_tables = True
     most_values = 10_000
 
     def connect_options(self, url: URL, wait_s: float) -> dict[str, Any]:
@@ -76,56 +76,11 @@ class Postgresql(SqlDialect):
             return None
         # A database can forbid temporary tables.
         allowed = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
-        return _Copy(connection, table) if connection.exec_driver_sql(allowed).scalar() else None
+        return CopyWriter(connection, table) if connection.exec_driver_sql(allowed).scalar() else None
 
-
-class _Copy(StagedWriter):
-    """Loads rows by COPY."""
-
-    schema = "pg_temp"
-
-    def load(self, staged: Table, rows: Sequence[Row]) -> None:
-        from psycopg.sql import SQL, Identifier  # only with PostgreSQL is it installed
-
-        names = SQL(", ").join(Identifier(column.name) for column in staged.columns)
-        table = Identifier(*filter(None, (self._table.schema, self._table.name)))
-        # `LIKE` would also copy NOT NULL of columns that only the sink's table fills
-        create = (
-            "CREATE TEMPORARY TABLE {staged} ON COMMIT DROP AS SELECT {columns} FROM {table} WITH NO DATA"
-        )
-        parts = {"staged": _identifier(staged), "table": table, "columns": names}
-        with _driver_cursor(self._connection) as cursor:
-            cursor.execute(SQL(create).format(**parts))
-            with cursor.copy(SQL("COPY {staged} ({columns}) FROM STDIN").format(**parts)) as copy:
-                for row in rows:
-                    copy.write_row(tuple(row.values()))
-
-    def drop(self, staged: Table) -> None:
-        from psycopg.sql import SQL
-
-        with _driver_cursor(self._connection) as cursor:
-            cursor.execute(SQL("DROP TABLE {}").format(_identifier(staged)))
-
-
-def _identifier(staged: Table) -> Any:
-    from psycopg.sql import Identifier
-
-    return Identifier(str(staged.schema), staged.name)
-
-
-@contextmanager
-def _driver_cursor(connection: Connection) -> Iterator[Any]:
-    """Give psycopg's own cursor, since SQLAlchemy has no COPY. Its errors become those of SQLAlchemy."""
-    from psycopg import Error
-
-    driver: Any = connection.connection.driver_connection
-    try:
-        with driver.cursor() as cursor:
-            yield cursor
-    except Error as error:
-        raise DBAPIError.instance(
-            None, None, error, Error, hide_parameters=True, connection_invalidated=driver.closed
-        ) from error
+    def shard_tables(self, connection: Connection, table: Table) -> ShardTables | None:
+        is_possible = connection.dialect.driver == "psycopg" and may_create_tables(connection, table)
+        return ShardTables(connection, table) if is_possible else None
 
 
 DIALECT = Postgresql()

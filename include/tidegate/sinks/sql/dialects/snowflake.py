@@ -36,7 +36,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from tidegate.errors import SinkRefused
-from tidegate.sinks.sql.dialects.base import Json, NamedType, Row, SqlDialect, Unusable, Writer
+from tidegate.sinks.sql.dialects.base import Json, NamedType, Row, SqlDialect, Unusable, Writer, parameters
 from tidegate.sinks.sql.dialects.merge import Merge
 from tidegate.sinks.sql.dialects.staging import changed_rows
 
@@ -166,26 +166,26 @@ class _ValuesWriter:
         self._connection = connection
         self._table = table
 
-    def insert(self, rows: Sequence[Row]) -> int:
+    def insert(self, rows: pa.RecordBatch) -> int:
         changed = 0
         for part in _parts(rows):
             statement = insert(self._table).from_select([*part[0]], select(self._rows(part)))
             changed += changed_rows(self._connection, statement)
         return changed
 
-    def upsert(self, key: Sequence[str], rows: Sequence[Row]) -> int:
+    def upsert(self, key: Sequence[str], rows: pa.RecordBatch) -> int:
         parts = _parts(rows)
         merges = (Merge(self._table, key, self._rows(part)) for part in parts)
         return sum(changed_rows(self._connection, merge) for merge in merges)
 
-    def insert_missing(self, key: Sequence[str], rows: Sequence[Row]) -> None:
+    def insert_missing(self, key: Sequence[str], rows: pa.RecordBatch) -> None:
         for part in _parts(rows):
             new = self._rows(part)
             is_known = exists().where(*self._matches(new, key))
             statement = insert(self._table).from_select([*part[0]], select(new).where(~is_known))
             self._connection.execute(statement)
 
-    def delete(self, keys: Sequence[Row]) -> int:
+    def delete(self, keys: pa.RecordBatch) -> int:
         changed = 0
         for part in _parts(keys):
             matches = self._matches(self._rows(part), [*part[0]])
@@ -216,8 +216,9 @@ class _ValuesWriter:
         return value if isinstance(type_, String | _ExactText) else cast(value, type_)
 
 
-def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _parts(batch: pa.RecordBatch) -> Iterator[Sequence[Row]]:
     """Split rows so that the values of each part fit into a statement."""
+    rows = parameters(batch)
     first, total_bytes = 0, 0
     for place, row in enumerate(rows):
         size = sum(len(_text(value).encode()) for value in row.values() if value is not None)

@@ -10,16 +10,44 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Column, Connection, MetaData, Table, and_, delete, insert, select
+import pyarrow as pa
+from sqlalchemy import Column, ColumnElement, Connection, MetaData, Select, Table, delete, insert, select
 from sqlalchemy.dialects import postgresql
 
 from tidegate.sinks.sql.dialects.base import Row, inserting, replacing
 
 
 def changed_rows(connection: Connection, statement: Any, rows: Sequence[Row] | None = None) -> int:
-    """Execute a statement, and return the number of rows that it changed, or -1 if it is unknown."""
+    """Execute a statement, for each row if there are some, and return the number of rows that it changed, or
+    -1 if it is unknown.
+    """
     # SQLAlchemy keeps the count of an INSERT only when it is asked to.
     return connection.execute(statement, rows, execution_options={"preserve_rowcount": True}).rowcount
+
+
+def insert_rows(connection: Connection, table: Table, rows: Select[Any]) -> int:
+    """Insert the rows of a query, and return how many the table took."""
+    return changed_rows(connection, insert(table).from_select(rows.selected_columns.keys(), rows))
+
+
+def upsert_rows(connection: Connection, table: Table, key: Sequence[str], rows: Select[Any]) -> int:
+    """Insert the rows of a query, or replace those with the same key."""
+    statement = postgresql.insert(table).from_select(rows.selected_columns.keys(), rows)
+    return changed_rows(connection, replacing(statement, table, key))
+
+
+def insert_missing_rows(connection: Connection, table: Table, key: Sequence[str], rows: Select[Any]) -> None:
+    """Insert the rows of a query whose keys the table does not have."""
+    statement = postgresql.insert(table).from_select(rows.selected_columns.keys(), rows)
+    connection.execute(inserting(statement, table, key))
+
+
+def delete_rows(
+    connection: Connection, table: Table, key: Sequence[str], keys: Table, *conditions: ColumnElement[bool]
+) -> int:
+    """Delete the rows whose keys another table has, and for which conditions are true there."""
+    matches = (table.c[column] == keys.c[column] for column in key)
+    return changed_rows(connection, delete(table).where(*matches, *conditions))
 
 
 class StagedWriter(ABC):
@@ -33,38 +61,33 @@ class StagedWriter(ABC):
         self._table = table
 
     @abstractmethod
-    def load(self, staged: Table, rows: Sequence[Row]) -> None:
+    def load(self, staged: Table, rows: pa.RecordBatch) -> None:
         """Create the temporary table with the rows."""
 
     @abstractmethod
     def drop(self, staged: Table) -> None:
         """Drop the temporary table."""
 
-    def insert(self, rows: Sequence[Row]) -> int:
+    def insert(self, rows: pa.RecordBatch) -> int:
         with self._staged(rows) as staged:
-            statement = insert(self._table).from_select([*rows[0]], select(*staged.c))
-            return changed_rows(self._connection, statement)
+            return insert_rows(self._connection, self._table, select(*staged.c))
 
-    def upsert(self, key: Sequence[str], rows: Sequence[Row]) -> int:
+    def upsert(self, key: Sequence[str], rows: pa.RecordBatch) -> int:
         with self._staged(rows) as staged:
-            statement = postgresql.insert(self._table).from_select([*rows[0]], select(*staged.c))
-            return changed_rows(self._connection, replacing(statement, self._table, key))
+            return upsert_rows(self._connection, self._table, key, select(*staged.c))
 
-    def insert_missing(self, key: Sequence[str], rows: Sequence[Row]) -> None:
+    def insert_missing(self, key: Sequence[str], rows: pa.RecordBatch) -> None:
         with self._staged(rows) as staged:
-            statement = postgresql.insert(self._table).from_select([*rows[0]], select(*staged.c))
-            self._connection.execute(inserting(statement, self._table, key))
+            insert_missing_rows(self._connection, self._table, key, select(*staged.c))
 
-    def delete(self, keys: Sequence[Row]) -> int:
+    def delete(self, keys: pa.RecordBatch) -> int:
         with self._staged(keys) as staged:
-            conditions = (self._table.c[column] == staged.c[column] for column in keys[0])
-            return changed_rows(self._connection, delete(self._table).where(and_(*conditions)))
+            return delete_rows(self._connection, self._table, keys.schema.names, staged)
 
     @contextmanager
-    def _staged(self, rows: Sequence[Row]) -> Iterator[Table]:
+    def _staged(self, rows: pa.RecordBatch) -> Iterator[Table]:
         """Give a temporary table with the rows. Its columns have the types of the sink's table."""
-        # a row's names are the keys of the columns
-        columns = [self._table.c[key] for key in rows[0]]
+        columns = [self._table.c[key] for key in rows.schema.names]
         staged = Table(
             "tidegate_rows",
             MetaData(schema=self.schema),
