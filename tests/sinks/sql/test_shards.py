@@ -166,9 +166,10 @@ def test_tables_of_a_dead_publisher_are_dropped(url: str) -> None:
     assert tables(url) == []
 
 
+@pytest.mark.parametrize("loss", ["TRUNCATE", "DROP TABLE"])
 @pytest.mark.parametrize("mode", MODES)
-def test_rows_lost_in_a_crash_are_loaded_again(url: str, mode: str) -> None:
-    """A server that crashes empties tables without a write-ahead log."""
+def test_lost_rows_are_loaded_again(url: str, mode: str, loss: str) -> None:
+    """A server that crashes empties tables without a write-ahead log, and another publisher drops them."""
     sink = Sink(url, mode=mode)
     sink.publish(1, [emission("a", 1)])
 
@@ -176,7 +177,7 @@ def test_rows_lost_in_a_crash_are_loaded_again(url: str, mode: str) -> None:
         loaded = send_pickled(tasks)
         engine = create_engine(url)
         with engine.begin() as connection:
-            connection.exec_driver_sql(f"TRUNCATE {tables(url)[0]}")
+            connection.exec_driver_sql(f"{loss} {tables(url)[0]}")
         engine.dispose()
         return loaded
 
@@ -205,6 +206,23 @@ def test_giving_up_drops_the_tables_of_shards(
     done = CliRunner().invoke(cli, arguments, env=batches.environment)
     assert done.exit_code == 0, done.output
     assert tables(postgres_url) == []
+
+
+def test_schema_of_the_table_gets_its_shards(url: str) -> None:
+    sink = Sink(url, table="Reports.visitors")
+    sink.query('CREATE SCHEMA "Reports"')
+
+    def die(tasks: Sequence[SendTask]) -> list[int]:
+        send_pickled(tasks)
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = 'Reports'"
+        assert len(sink.query(query)) == 3
+        raise SinkUnavailable("It dies", "Run again.")
+
+    sink.publish(1, [emission("a", 1)])
+    with pytest.raises(SinkUnavailable):
+        publish(sink, die, emission("a", 2), emission("b", 2))
+    assert publish(sink, send_pickled, emission("a", 2), emission("b", 2)) == 2
+    assert tables(url) == []
 
 
 def test_user_without_the_right_publishes_alone(url: str) -> None:

@@ -129,7 +129,7 @@ def move_rows(
             if live + removed != rows:
                 raise SinkUnavailable(
                     f"The database in {task.database.variable} has lost rows of {task.table}, which a "
-                    "task has loaded: it has restarted after a crash",
+                    "task has loaded: it has restarted after a crash, or another publisher has begun",
                     "Run again: the rows are loaded again, and nothing is lost or sent twice.",
                 )
             if layout.target.adds_rows:

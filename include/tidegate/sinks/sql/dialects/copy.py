@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.csv import WriteOptions, write_csv
-from sqlalchemy import Boolean, Column, Connection, MetaData, Table, func, select
+from sqlalchemy import Boolean, Column, Connection, MetaData, Table, func, inspect, select
 from sqlalchemy.exc import DBAPIError
 
 from tidegate.sinks.sql.dialects.base import IS_DELETION
@@ -84,8 +84,12 @@ class ShardTables:
             )
 
     def count(self, name: str) -> tuple[int, int]:
-        """Return how many rows of a shard's table are no deletions, and how many are."""
+        """Return how many rows of a shard's table are no deletions, and how many are; none if another
+        publisher has dropped it.
+        """
         shard = self._named(name)
+        if not inspect(self._connection).has_table(name, shard.schema):
+            return 0, 0
         deletions = func.count().filter(shard.c[IS_DELETION])
         rows, deleted = self._connection.execute(select(func.count(), deletions).select_from(shard)).one()
         return rows - deleted, deleted
@@ -111,15 +115,11 @@ class ShardTables:
 
     def drop(self, prefix: str) -> None:
         """Drop all tables of shards whose names begin with the prefix."""
-        schema = "current_schema()" if self._table.schema is None else "%s"
-        query = (
-            f"SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = ({schema})::regnamespace "
-            "AND starts_with(relname, %s)"
-        )
+        names = inspect(self._connection).get_table_names(self._table.schema)
         with _driver_cursor(self._connection) as cursor:
-            cursor.execute(query, [*filter(None, [self._table.schema]), prefix])
-            for (name,) in cursor.fetchall():
-                _execute(cursor, "DROP TABLE IF EXISTS {}", self._named(name))
+            for name in names:
+                if name.startswith(prefix):
+                    _execute(cursor, "DROP TABLE IF EXISTS {}", self._named(name))
 
     def _rows(self, shard: Table) -> Any:
         return select(*(shard.c[column.key] for column in self._table.columns))
