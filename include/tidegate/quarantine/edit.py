@@ -5,7 +5,11 @@ An expression sees one record as `value` (JSON) and `key` (BLOB). It cannot read
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from decimal import Decimal
@@ -180,13 +184,21 @@ def _interruptible(connection: DuckDBPyConnection, call: Callable[[], list[bytes
     try:
         while not ended.wait(_POLL_SECONDS):
             pass
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         connection.interrupt()
-        ended.wait(_PATIENCE_SECONDS)
+        if not ended.wait(_PATIENCE_SECONDS):
+            atexit.register(_exit_at_once, getattr(interrupt, "exit_code", 128 + signal.SIGINT))
         raise
     if errors:
         raise errors[0]
     return results[0]
+
+
+def _exit_at_once(code: int) -> None:
+    """End the process without DuckDB's destructors, which abort it while another thread computes."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _exact_json(value: bytes | None) -> str:
