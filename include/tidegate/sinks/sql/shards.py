@@ -29,7 +29,7 @@ from tidegate.sinks.sql.write import require_all
 from tidegate.storage.schema import ORDINAL, VALUE
 
 if TYPE_CHECKING:
-    from tidegate.sinks.sql.dialects.copy import ShardTables
+    from tidegate.sinks.sql.dialects.copy import OnePerKey, ShardTables
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LoadTask:
         layout = Layout(self.target, self.outbox.schema(COLUMNS))
         with self.database as database, database.transaction() as connection, failpoint("sql.load"):
             tables = _require_tables(connection, layout)
-            return tables.load(self.table, self._rows(layout), *_row_of_key(layout))
+            return tables.load(self.table, self._rows(layout), _chosen(layout))
 
     def _rows(self, layout: Layout) -> Iterator[pa.RecordBatch]:
         batch = (self.stream, self.outbox.plan.seq)
@@ -69,12 +69,15 @@ class LoadTask:
             yield marked.filter(pc.invert(marked.column(IS_DELETION))) if is_ignored else marked
 
 
-def _row_of_key(layout: Layout) -> tuple[Sequence[str], str, bool]:
-    """Return the key of which one row is kept (empty: each row is), the column of the order, and whether the
-    last row in that order is kept instead of the first.
-    """
-    key = [] if layout.target.adds_rows else [layout.keys[name] for name in layout.target.key]
-    return key, layout.keys[ORDINAL], layout.target.overwrites
+def _chosen(layout: Layout) -> OnePerKey | None:
+    """Return the row of each key that the sink's table gets; None if it gets all rows."""
+    # late: only PostgreSQL has shards
+    from tidegate.sinks.sql.dialects.copy import OnePerKey
+
+    if layout.target.adds_rows:
+        return None
+    key = [layout.keys[name] for name in layout.target.key]
+    return OnePerKey(key, layout.keys[ORDINAL], is_last=layout.target.overwrites)
 
 
 def load_tasks(

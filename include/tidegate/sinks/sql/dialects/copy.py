@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,15 @@ class CopyWriter(StagedWriter):
             _execute(cursor, "DROP TABLE {}", staged)
 
 
+@dataclass(frozen=True)
+class OnePerKey:
+    """The first row of each key, or the last one, by the column `order`."""
+
+    key: Sequence[str]
+    order: str
+    is_last: bool
+
+
 class ShardTables:
     """Tables beside the sink's table, into which tasks load the shards of a batch.
 
@@ -51,36 +61,31 @@ class ShardTables:
         self._connection = connection
         self._table = table
 
-    def load(
-        self, name: str, rows: Iterable[pa.RecordBatch], key: Sequence[str], order: str, keeps_last: bool
-    ) -> int:
+    def load(self, name: str, rows: Iterable[pa.RecordBatch], chosen: OnePerKey | None) -> int:
         """Create the table of a shard, in place of one with that name, and return how many rows it has.
 
         Args:
             rows: The rows, with IS_DELETION.
-            key: The columns of which one row is kept; empty: each row is.
-            order: The column by which it is the first, or else the last row.
-            keeps_last: Whether the last row is kept.
+            chosen: The rows that the table has; None: all of them.
         """
         shard = self._named(name)
         with _driver_cursor(self._connection) as cursor:
             # A second attempt of the task waits until the first has ended.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
             _execute(cursor, "DROP TABLE IF EXISTS {}", shard)
-            if not key:
+            if chosen is None:
                 _create(cursor, "UNLOGGED", shard, self._table)
                 return _copy(cursor, shard, rows)
             loaded = self._named("tidegate_rows", "pg_temp")
             _create(cursor, "TEMPORARY", loaded, self._table, "ON COMMIT DROP")
             _copy(cursor, loaded, rows)
-            of_key = ", ".join(["{}"] * len(key))
-            direction = "DESC" if keeps_last else "ASC"
-            columns = [shard.c[column] for column in key]
+            key = [shard.c[column] for column in chosen.key]
+            names = ", ".join(["{}"] * len(key))
             return _execute(
                 cursor,
-                f"CREATE UNLOGGED TABLE {{}} AS SELECT DISTINCT ON ({of_key}) * FROM {{}} "
-                f"ORDER BY {of_key}, {{}} {direction}",
-                *(shard, *columns, loaded, *columns, shard.c[order]),
+                f"CREATE UNLOGGED TABLE {{}} AS SELECT DISTINCT ON ({names}) * FROM {{}} "
+                f"ORDER BY {names}, {{}} {'DESC' if chosen.is_last else 'ASC'}",
+                *(shard, *key, loaded, *key, shard.c[chosen.order]),
             )
 
     def count(self, name: str) -> tuple[int, int]:
