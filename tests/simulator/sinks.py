@@ -16,6 +16,7 @@ from tests.simulator.compute import Batch, SimOutbox
 from tests.simulator.emissions import Emission
 from tests.simulator.world import World
 from tidegate.errors import Fenced, LakeUnavailable, OutcomeUnknown, ProgressLost, SinkAhead, SinkUnavailable
+from tidegate.kafka.shard import SendShards
 from tidegate.sinks.sql.sink import OpenSqlTable
 from tidegate.sinks.table.sink import Appender
 
@@ -86,6 +87,22 @@ def table_rows(sink: Any, outbox: SimOutbox) -> list[Emission]:
 
 
 @dataclass(frozen=True)
+class SimLoadTask:
+    """A task in place of `sql.shards.LoadTask`: it loads the rows of a shard into a table of its own."""
+
+    world: World
+    rows: list[Emission]
+    number: int
+    loaded: dict[int, list[Emission]]
+
+    def send(self) -> int:
+        self.world.effect(
+            "sql.load", partial(self.loaded.__setitem__, self.number, self.rows), SinkUnavailable
+        )
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
 class SimSqlPublisher:
     """A publisher in place of `sql.SqlPublisher`."""
 
@@ -94,7 +111,27 @@ class SimSqlPublisher:
     require_committed: Callable[[int, Callable[[str], bool]], None]
 
     def publish(self, seq: int, attempt: str, emissions: Iterable[Batch], last_published: int) -> int:
-        effect, table = self.shelf.world.effect, self.shelf.table(self.shard)
+        rows = [row for batch in emissions for row in batch.rows]
+        return self._publish(Claim(seq, attempt), last_published, lambda: rows)
+
+    def publish_in_shards(self, outbox: SimOutbox, shards: int, send: SendShards, last_published: int) -> int:
+        """Each task loads its part into a table of this try, and one transaction moves all of them."""
+
+        def moved() -> list[Emission]:
+            loaded: dict[int, list[Emission]] = {}
+            tasks = [
+                SimLoadTask(self.shelf.world, table_rows(None, part), number, loaded)
+                for number, part in enumerate(outbox.cut(shards))
+            ]
+            sent = send(tasks)
+            assert sent == [len(loaded[number]) for number in range(shards)]
+            # ordinals say the order of rows, whatever shard they came with
+            return sorted((row for rows in loaded.values() for row in rows), key=outbox.rows.index)
+
+        return self._publish(Claim(outbox.plan.seq, outbox.attempt), last_published, moved)
+
+    def _publish(self, batch: Claim, last_published: int, moved: Callable[[], list[Emission]]) -> int:
+        (seq, _), effect, table = batch, self.shelf.world.effect, self.shelf.table(self.shard)
         stored_seq, stored_attempt = effect(
             "sql.progress", lambda: (table.progress, table.attempt), SinkUnavailable
         )
@@ -108,8 +145,8 @@ class SimSqlPublisher:
             raise SinkAhead(f"{self.shard} is to publish batch {seq}, but batch {stored_seq} is in already")
         if stored_seq == seq:
             return 0
-        rows = [row for batch in emissions for row in batch.rows]
-        act = partial(self.shelf.append, self.shard, stored_seq, Claim(seq, attempt), rows)
+        rows = moved()
+        act = partial(self.shelf.append, self.shard, stored_seq, batch, rows)
         effect("sql.commit", act, OutcomeUnknown)
         return len(rows)
 
