@@ -19,11 +19,11 @@ from tests.sessions.conftest import HOSTS, Ran
 from tests.sessions.program import PLANTED
 from tests.sessions.whole_batch import STAGES
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 
 ON_A_CLUSTER = ("on_cluster", "connect_on_cluster", "submitted")
 """A driver's own session, a server's, and one by spark-submit for each batch."""
-OTHER_KINDS = [pytest.param(kind, marks=pytest.mark.long) for kind in ("connect", *ON_A_CLUSTER)]
+OTHER_KINDS = ("connect", *ON_A_CLUSTER)
 
 
 def test_compared_batches_cover_every_feature(local: Ran) -> None:
@@ -50,13 +50,11 @@ def test_server_session_equals_a_drivers_own(
     assert ran.results[what] == local.results[what]
 
 
-@pytest.mark.long
 def test_cases_and_simulations_equal_in_server_session(local: Ran, connect: Ran) -> None:
     assert [code for code, _ in local.results["commands"]] == [0, 0]
     assert connect.results["commands"] == local.results["commands"]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ON_A_CLUSTER)
 def test_cluster_workers_compute_without_a_jar(request: pytest.FixtureRequest, kind: str) -> None:
     ran: Ran = request.getfixturevalue(kind)
@@ -71,7 +69,6 @@ def test_cluster_workers_compute_without_a_jar(request: pytest.FixtureRequest, k
     assert not jars
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ["on_cluster", "connect_on_cluster"])
 def test_cluster_workers_use_tidegate_from_its_wheel(request: pytest.FixtureRequest, kind: str) -> None:
     ran: Ran = request.getfixturevalue(kind)
@@ -117,7 +114,7 @@ PLACES: dict[str, Callable[[Path], Iterable[str]]] = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     "kind",
-    ["local", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("connect", "on_cluster"))],
+    ["local", "connect", "on_cluster"],
 )
 def test_kafka_password_appears_nowhere(request: pytest.FixtureRequest, kind: str, place: str) -> None:
     ran: Ran = request.getfixturevalue(kind)
@@ -126,7 +123,6 @@ def test_kafka_password_appears_nowhere(request: pytest.FixtureRequest, kind: st
     assert not [text for text in texts if CANARY in text]
 
 
-@pytest.mark.long
 def test_the_logs_of_both_workers_are_looked_through(on_cluster: Ran) -> None:
     for host in ("127.0.0.2", "127.0.0.3"):
         assert any(

@@ -49,6 +49,7 @@ def own_row(sink: Sink) -> tuple[int, str] | None:
     return (rows[0]["seq"], rows[0]["attempt"]) if rows else None
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("stated", [None, 0, 2])
 @pytest.mark.parametrize("taken", ["batch = 3", "batch > 0"])
 def test_intact_row_stays_after_a_reader_removed_rows(sink: Sink, taken: str, stated: int | None) -> None:

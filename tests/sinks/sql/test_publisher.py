@@ -286,6 +286,7 @@ def _in_the_middle_of(sink: Sink, seq: int, emissions: list[Any]) -> tuple[_Paus
     return paused, thread, outcome
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("earlier", [0, 1])
 def test_one_of_two_publishers_sends_the_batch(url: str, earlier: int) -> None:
     sink = Sink(url)

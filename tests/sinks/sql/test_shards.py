@@ -59,7 +59,7 @@ def tables(url: str) -> list[str]:
     return sorted(row["relname"] for row in Sink(url).query(query))
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_killed_publisher_in_shards_leaves_all_or_nothing(
@@ -166,6 +166,7 @@ def test_tables_of_a_dead_publisher_are_dropped(url: str) -> None:
     assert tables(url) == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("loss", ["TRUNCATE", "DROP TABLE"])
 @pytest.mark.parametrize("mode", MODES)
 def test_lost_rows_are_loaded_again(url: str, mode: str, loss: str) -> None:

@@ -74,6 +74,7 @@ LISTS: dict[str, tuple[pa.DataType, list[Any]]] = {
 ARRAYS = pa.struct([(name, pa.list_(type_)) for name, (type_, _) in LISTS.items()])
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("mode", MODES)
 def test_arrays_are_stored_whole(url: str, mode: str) -> None:
     sink = Sink(url, mode=mode, value=ARRAYS)
@@ -116,6 +117,7 @@ ORDER: dict[str, Any] = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("mode", MODES)
 def test_nested_values_are_exact_json(url: str, mode: str) -> None:
     sink = Sink(url, mode=mode, value=NESTED)
@@ -149,6 +151,7 @@ TEXTS = ['{"b":1,"a":[1.50,null]}', "7", '"x"', "null", None, '{"big":1234567890
 PAYLOAD = pa.struct([("payload", pa.string())])
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("mode", MODES)
 def test_string_can_be_stored_as_json(url: str, mode: str) -> None:
     sink = Sink(url, mode=mode, value=PAYLOAD, types=(("payload", "json"),))
@@ -158,6 +161,7 @@ def test_string_can_be_stored_as_json(url: str, mode: str) -> None:
     assert [text is None for text in stored] == [text is None for text in TEXTS]
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(
     "text",
     [
@@ -234,6 +238,7 @@ def test_scalar_cannot_be_stored_as_json(url: str) -> None:
         Sink(url, types=(("n", "json"),)).layout()
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("mode", MODES)
 def test_own_times_are_timestamps(url: str, mode: str) -> None:
     sink = Sink(url, mode=mode, windowed=True)
