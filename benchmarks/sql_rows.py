@@ -9,13 +9,14 @@ is that of one turn. Tables of the benchmark are dropped at its end.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from statistics import median
 from unittest import mock
 
 import click
 import pyarrow as pa
 
-from benchmarks.figures import show_table, spread_text
+from benchmarks.figures import show_table, spread_text, teller
 from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.layout import Layout, Target
 from tidegate.sinks.sql.write import TableWriter, write
@@ -65,6 +66,29 @@ def seconds(url: str, mode: str, staged: bool, chunks: list[pa.RecordBatch]) -> 
                 layout.table.drop(connection)
 
 
+def show_ways(
+    ways: Mapping[str, Callable[[str], float]], turns: int, title: str, say: Callable[[str], None]
+) -> None:
+    """Measure two ways in turns, for two modes of a table, and show the seconds of both.
+
+    Args:
+        ways: A name and a function, which takes the mode and returns the seconds. The ratio is that of the
+            second to the first.
+    """
+    lines = []
+    for mode in ("append", "upsert"):
+        taken: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(1, turns + 1):
+            for name, way in ways.items():
+                say(f"{mode}, {name}, turn {turn} of {turns}")
+                taken[name].append(way(mode))
+        first, second = taken.values()
+        ratios = [later / before for before, later in zip(first, second, strict=True)]
+        columns = {f"{name}, s": spread_text(times) for name, times in taken.items()}
+        lines.append({"mode": mode, **columns, "ratio": f"{median(ratios):.2f}"})
+    show_table(lines, title)
+
+
 @click.command()
 @click.argument("url")
 @click.option("--rows", default=4 * CHUNK_ROWS, show_default=True)
@@ -72,22 +96,11 @@ def seconds(url: str, mode: str, staged: bool, chunks: list[pa.RecordBatch]) -> 
 def main(url: str, rows: int, turns: int) -> None:
     """Measure both ways beside each other in the database at URL."""
     chunks = [emissions(first, min(CHUNK_ROWS, rows - first)) for first in range(0, rows, CHUNK_ROWS)]
-    lines = []
-    for mode in ("append", "upsert"):
-        one_by_one, through, ratios = [], [], []
-        for _ in range(turns):
-            one_by_one.append(seconds(url, mode, False, chunks))
-            through.append(seconds(url, mode, True, chunks))
-            ratios.append(one_by_one[-1] / through[-1])
-        lines.append(
-            {
-                "mode": mode,
-                "one by one, s": spread_text(one_by_one),
-                "staged, s": spread_text(through),
-                "ratio": f"{median(ratios):.1f}",
-            }
-        )
-    show_table(lines, f"{rows:,} rows")
+    ways = {
+        "one by one": lambda mode: seconds(url, mode, False, chunks),
+        "staged": lambda mode: seconds(url, mode, True, chunks),
+    }
+    show_ways(ways, turns, f"{rows:,} rows", teller())
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from statistics import median
 
 import click
 
-from benchmarks.figures import show_table, spread_text, teller
+from benchmarks.figures import teller
 from benchmarks.place import temporary_home
 from benchmarks.programs import ResultWrong
 from benchmarks.publication import outbox_of, pipeline, warm_up
+from benchmarks.sql_rows import show_ways
 from tidegate.kafka.shard import SendShards
 from tidegate.sinks.outbox import Outbox
 from tidegate.sinks.sql.database import Database
@@ -57,8 +57,8 @@ def seconds(url: str, mode: str, outbox: Outbox, send: SendShards | None) -> flo
             return taken
         finally:
             with database.transaction() as connection:
-                layout.table.drop(connection)
-                progress.drop(connection)
+                layout.table.drop(connection, checkfirst=True)
+                progress.drop(connection, checkfirst=True)
 
 
 @click.command()
@@ -67,28 +67,16 @@ def seconds(url: str, mode: str, outbox: Outbox, send: SendShards | None) -> flo
 @click.option("--turns", default=3, show_default=True)
 def main(url: str, rows: int, turns: int) -> None:
     """Measure both ways beside each other in the database at URL, which must have no table of tidegate."""
-    say, lines = teller(), []
     with temporary_home() as home, OwnSession(f"local[{_SHARDS}]", None) as own:
         spark = own.open(rows)
         outbox = outbox_of(home, rows, _SHARDS)
         warm_up(spark, _SHARDS)
         send = partial(send_shards, spark, pipeline())
-        for mode in ("append", "upsert"):
-            alone, shared, ratios = [], [], []
-            for turn in range(1, turns + 1):
-                say(f"{mode}, turn {turn} of {turns}")
-                alone.append(seconds(url, mode, outbox, None))
-                shared.append(seconds(url, mode, outbox, send))
-                ratios.append(shared[-1] / alone[-1])
-            lines.append(
-                {
-                    "mode": mode,
-                    "one process, s": spread_text(alone),
-                    "two tasks, s": spread_text(shared),
-                    "ratio": f"{median(ratios):.2f}",
-                }
-            )
-    show_table(lines, f"{rows:,} rows")
+        ways = {
+            "one process": lambda mode: seconds(url, mode, outbox, None),
+            "two tasks": lambda mode: seconds(url, mode, outbox, send),
+        }
+        show_ways(ways, turns, f"{rows:,} rows", teller())
 
 
 if __name__ == "__main__":

@@ -266,8 +266,10 @@ class SendTask(Protocol):
     """The work of one shard of any sink. It can be pickled."""
 
     def send(self) -> int:
-        """Send the shard's emissions, and return how many the sink has of it, or what the sink counts
-        instead. It may be called again after it has died, and twice at once.
+        """Send the shard's emissions. Return what the publisher counts: the messages that a topic has of the
+        shard, or the rows of its table.
+
+        Spark may call this again after a failure, and in two processes at once.
         """
 
 

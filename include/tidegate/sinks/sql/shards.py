@@ -2,7 +2,7 @@
 
 The publisher then moves all rows to the sink's table, in the transaction that also moves the progress row. So
 readers see the whole batch, or nothing of it. The tables of the shards are beside the sink's table. If a
-publisher dies, the next publication drops the tables that it left behind.
+publisher dies, the next large batch of the sink, or `tidegate recover`, drops the tables that it left behind.
 """
 
 from __future__ import annotations
@@ -101,13 +101,12 @@ def table_prefix(shard: ProgressKey) -> str:
 
 def can_load(connection: Connection, layout: Layout) -> bool:
     """Return whether tasks can load shards: the database has a way, and the user may create tables."""
-    return _tables(connection, layout) is not None
+    return _tables(connection, layout.table) is not None
 
 
 def drop_tables(connection: Connection, target: Target, shard: ProgressKey) -> None:
     """Drop the tables of the shards, also those that earlier tries left behind."""
-    table = Table(target.name, MetaData(schema=target.schema))
-    tables = dialect_named(connection.dialect.name).shard_tables(connection, table)
+    tables = _tables(connection, Table(target.name, MetaData(schema=target.schema)))
     if tables is not None:
         with failpoint("sql.drop"):
             tables.drop(table_prefix(shard))
@@ -144,12 +143,12 @@ def move_rows(
                 tables.insert_missing(task.table, key)
 
 
-def _tables(connection: Connection, layout: Layout) -> ShardTables | None:
-    return dialect_named(connection.dialect.name).shard_tables(connection, layout.table)
+def _tables(connection: Connection, table: Table) -> ShardTables | None:
+    return dialect_named(connection.dialect.name).shard_tables(connection, table)
 
 
 def _require_tables(connection: Connection, layout: Layout) -> ShardTables:
-    tables = _tables(connection, layout)
+    tables = _tables(connection, layout.table)
     if tables is None:
         raise SinkUnavailable(
             f"The right to create tables beside {layout.target.table} was withdrawn while a batch was loaded",

@@ -147,8 +147,7 @@ class SqlPublisher:
                 if exceeds(refused, most):
                     return refused
                 first += rows.num_rows
-            if self._layout.target.mode == "history":
-                update_validity(connection, self._layout.target, batch)
+            self._end_versions(connection, seq)
         return refused
 
     def _change(
@@ -178,18 +177,21 @@ class SqlPublisher:
             with failpoint("sql.write"):
                 write(writer, self._layout, rows, chunk.column(VALUE).is_null())
             sent += rows.num_rows
-        if self._layout.target.mode == "history":
-            update_validity(connection, self._layout.target, batch)
+        self._end_versions(connection, seq)
         return sent
 
     def _move(
         self, outbox: Outbox, tasks: Sequence[LoadTask], loaded: Sequence[int], connection: Connection
     ) -> int:
         move_rows(connection, self._layout, tasks, loaded)
-        if self._layout.target.mode == "history":
-            update_validity(connection, self._layout.target, (str(self._shard.stream), outbox.plan.seq))
+        self._end_versions(connection, outbox.plan.seq)
         drop_tables(connection, self._layout.target, self._shard)
         return outbox.emitted
+
+    def _end_versions(self, connection: Connection, seq: int) -> None:
+        """Set the validity of the versions of the batch's keys, in a table that has it."""
+        if self._layout.target.mode == "history":
+            update_validity(connection, self._layout.target, (str(self._shard.stream), seq))
 
     def _delete(self, keys: Iterable[pa.RecordBatch], connection: Connection) -> int:
         table, names = self._layout.table, self._layout.keys
