@@ -16,7 +16,6 @@ from tidegate.spark.connect import connection_error
 from tidegate.spark.java import find_java, java_home
 from tidegate_dev.processes import Supervised, free_port
 
-_START_SECONDS = 60.0
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 
 
@@ -57,7 +56,7 @@ def cluster(
             log = folder / f"{role}-{host}.log"
             process = stack.enter_context(Supervised(role, command, log, variables, grace_s=2))
             if role == "Master":  # a session refuses a master that does not answer yet
-                process.wait_ready(lambda: connection_error(url, port) is None, _START_SECONDS)
+                process.wait_ready(lambda: connection_error(url, port) is None)
         yield url
 
 

@@ -44,7 +44,7 @@ class ClickHouseServer:
     def start(self) -> None:
         """Up, and ready for requests."""
         self._process.start()
-        self._process.wait_ready(self._answers, 60)
+        self._process.wait_ready(self._answers)
 
     def stop(self) -> None:
         """Down at once, as in a crash."""
@@ -77,7 +77,7 @@ def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
         request.data = statement.encode()
     request.add_header("x-clickhouse-user", parts.username or "")
     request.add_header("x-clickhouse-key", parts.password or "")
-    with urlopen(request, timeout=60) as response:
+    with urlopen(request, timeout=600) as response:
         return [tuple(json.loads(line)) for line in response.read().splitlines() if line]
 
 

@@ -41,7 +41,7 @@ class MariaDbServer:
     def start(self) -> None:
         """Up, and ready for connections."""
         self._process.start()
-        self._process.wait_ready(self._answers, 60)
+        self._process.wait_ready(self._answers)
 
     def stop(self) -> None:
         """Down at once, as in a crash."""

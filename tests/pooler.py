@@ -60,5 +60,5 @@ def pooled(server: PostgresServer, url: str) -> Iterator[str]:
             return True
 
         with pooler:
-            pooler.wait_ready(answers, 30)
+            pooler.wait_ready(answers)
             yield pooled_url.render_as_string(hide_password=False)

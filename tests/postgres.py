@@ -43,7 +43,7 @@ class PostgresServer:
         """Up, and ready for connections."""
         self._process.start()
         ready = [str(self._programs / "pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={self.port}"]
-        self._process.wait_ready(lambda: subprocess.run(ready, check=False).returncode == 0, 60)
+        self._process.wait_ready(lambda: subprocess.run(ready, check=False).returncode == 0)
 
     @contextmanager
     def down(self) -> Iterator[None]:

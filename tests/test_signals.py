@@ -69,7 +69,7 @@ def test_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
         assert process.stdout.readline() == "holds it\n"
         assert app.ledger.lease_holder(stream) == "run"
         process.terminate()
-        assert process.wait(60) == Terminated.exit_code == 143
+        assert process.wait(600) == Terminated.exit_code == 143
     assert app.ledger.lease_holder(stream) is None
 
 
@@ -84,7 +84,7 @@ def test_signal_during_compute_is_no_memory_error(
     with started(COMPUTES, WORKING=str(working)) as process:
         wait_for(lambda: working.exists() or process.poll() is not None, 120)
         process.send_signal(number)
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=600)
     assert out.split()[-1:] == [message]
 
 

@@ -49,7 +49,7 @@ def broker_of_the_stack(
     path = folder / "final" / "server.properties"
     command = [*java_with_kafka, "kafka.Kafka", str(path)]
     with Supervised("The stack's broker", command, folder / "kafka.log", os.environ) as process:
-        process.wait_ready(lambda: _listens(int(ports["19092"])), 60)
+        process.wait_ready(lambda: _listens(int(ports["19092"])))
         yield Broker(f"127.0.0.1:{ports['9092']}", f"127.0.0.1:{ports['19092']}", properties)
 
 

@@ -72,7 +72,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 service, containers.command(service), folder / f"{service}.log", containers.variables(service)
             )
             running.enter_context(process)
-            process.wait_ready(lambda service=service: containers.is_healthy(service), 120)  # type: ignore[misc]
+            process.wait_ready(lambda service=service: containers.is_healthy(service))  # type: ignore[misc]
         yield containers
 
 
@@ -111,7 +111,7 @@ def test_executors_have_all_imports_of_a_batch(cluster: Cluster, tmp_path: Path)
         env={**cluster.environment, "TIDEGATE_SPARK_MASTER": server},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
@@ -136,5 +136,5 @@ def test_server_gets_an_executor_per_worker(cluster: Cluster) -> None:
         return [app["cores"] for app in master["activeapps"]] == [2 * cores]
 
     with worker:
-        worker.wait_ready(has_all_cores, 120)
+        worker.wait_ready(has_all_cores)
         assert second.is_healthy("spark-worker")

@@ -94,8 +94,8 @@ def test_command_serves_until_it_is_interrupted(seeded: Seeded) -> None:
         assert process.stdout is not None
         try:
             (url,) = re.findall(r"http://\S+/", process.stdout.readline())
-            assert "availability" in requests.get(url, timeout=60).text
+            assert "availability" in requests.get(url, timeout=600).text
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
+            assert process.wait(600) == 0
         finally:
             process.kill()

@@ -51,13 +51,13 @@ def airflow(module_home: Path, dags_folder: Path, nothing_left: None) -> Iterato
 
 def test_it_serves_its_page_to_this_machine_only(airflow: AirflowStack) -> None:
     assert airflow.url.startswith("http://127.0.0.1:")
-    with urllib.request.urlopen(airflow.url, timeout=10) as page:
+    with urllib.request.urlopen(airflow.url, timeout=60) as page:
         assert b"Airflow" in page.read()
 
 
 def test_its_api_asks_for_a_password(airflow: AirflowStack) -> None:
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        urllib.request.urlopen(f"{airflow.url}/api/v2/dags", timeout=10)
+        urllib.request.urlopen(f"{airflow.url}/api/v2/dags", timeout=60)
     with pytest.raises(SetupFailed, match="refused to log in admin"):
         AirflowClient(airflow.url, "admin", "wrong").api("GET", "/dags")
 
@@ -67,7 +67,7 @@ def test_a_run_with_a_data_interval_ends_well(airflow: AirflowStack) -> None:
     airflow.wait_dag("works")
     airflow.unpause("works")
     run_id = airflow.trigger("works", "run_1", data_interval=(start, start + timedelta(minutes=5)))
-    end = airflow.wait_run("works", run_id, timeout_s=90)
+    end = airflow.wait_run("works", run_id)
     assert (end.run_id, end.state, end.log_tail) == ("run_1", "success", "")
     assert [(task.task_id, task.state) for task in end.tasks] == [("good", "success")]
     run = airflow.api("GET", "/dags/works/dagRuns/run_1")
@@ -77,7 +77,7 @@ def test_a_run_with_a_data_interval_ends_well(airflow: AirflowStack) -> None:
 def test_failed_run_shows_the_failed_tasks_log(airflow: AirflowStack) -> None:
     airflow.wait_dag("fails")
     airflow.unpause("fails")
-    end = airflow.wait_run("fails", airflow.trigger("fails"), timeout_s=90)
+    end = airflow.wait_run("fails", airflow.trigger("fails"))
     assert end.state == "failed"
     assert "ValueError: this is why" in end.log_tail
 
@@ -91,5 +91,5 @@ def test_dag_file_import_error_is_shown(airflow: AirflowStack, dags_folder: Path
     broken = dags_folder / "broken.py"
     broken.write_text("from airflow.sdk import DAG\nraise RuntimeError('broken on purpose')\n")
     with pytest.raises(SetupFailed, match=r"(?s)broken\.py.*broken on purpose"):
-        airflow.wait_dag("not_there", timeout_s=60)
+        airflow.wait_dag("not_there")
     broken.unlink()

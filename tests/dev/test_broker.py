@@ -31,7 +31,7 @@ def create(broker: KafkaBroker, topic: str) -> None:
 
 def send(broker: KafkaBroker, topic: str, value: bytes, timestamp_ms: int = LONG_AGO_MS) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-    producer.send(topic, value, timestamp_ms=timestamp_ms).get(timeout=20)
+    producer.send(topic, value, timestamp_ms=timestamp_ms).get(timeout=60)
     producer.close()
 
 

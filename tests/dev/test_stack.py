@@ -82,6 +82,6 @@ def test_stack_is_found_again_and_leaves_nothing(module_home: Path, project: Pat
     assert "dags" in AirflowClient(info.airflow_url, info.username, info.password).api("GET", "/dags")
     assert (module_home / "stack.json").stat().st_mode & 0o077 == 0
     os.kill(info.pid, signal.SIGKILL)
-    wait_for(lambda: not marked(module_home), timeout_s=20)
+    wait_for(lambda: not marked(module_home))
     assert status(module_home) is None
     assert not down(module_home)

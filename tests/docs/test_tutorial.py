@@ -98,7 +98,7 @@ def take_tour(folder: Path, environment: dict[str, str]) -> None:
             with chromium() as browser:
                 visit(browser.new_page(viewport={"width": 1200, "height": 640}), url)
             console.send_signal(signal.SIGINT)
-            assert console.wait(60) == 0
+            assert console.wait(600) == 0
         finally:
             console.kill()
 

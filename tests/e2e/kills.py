@@ -122,7 +122,7 @@ class Line:
 
     def stand(self, point: str) -> int:
         """The process that has come to the armed failpoint, and stands there."""
-        pid = until(stopped, f"a process stands at {point}", 300)
+        pid = until(stopped, f"a process stands at {point}")
         assert point in self.fired.read_text().split()
         return pid
 

@@ -49,7 +49,7 @@ class Line:
 
     def run(self, dag_id: str, run_id: str, **conf: Any) -> RunEnd:
         self.trigger_by_form(dag_id, run_id, **conf)
-        return self.airflow.wait_run(dag_id, run_id, timeout_s=300)
+        return self.airflow.wait_run(dag_id, run_id)
 
     def plans(self, dag_id: str) -> list[Plan]:
         """Return the plans of the committed batches that have read something; their runs have Airflow's

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tidegate_dev.processes import TIMEOUT_S
 from tidegate_dev.warden import living_below
 
 Result = TypeVar("Found")
 
 
-def until(look: Callable[[], Result | None], what: str, timeout_s: float = 180) -> Result:
+def until(look: Callable[[], Result | None], what: str, timeout_s: float = TIMEOUT_S) -> Result:
     """Return the first true result of `look`. Raises AssertionError after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (result := look()):
@@ -56,7 +57,7 @@ def kill(*pids: int) -> None:
     """Send SIGKILL, and wait until the processes have ended."""
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not any(map(is_alive, pids)), f"{pids} have ended", 20)
+    until(lambda: not any(map(is_alive, pids)), f"{pids} have ended")
 
 
 def _is(pid: int, end_of_command: str) -> bool:

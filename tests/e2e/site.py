@@ -34,8 +34,6 @@ BATCHES = 90
 OFFSETS = 100
 WAITING = 120
 """Records that no batch has read yet."""
-START_S = 600.0
-"""Airflow has this long to start: on a machine that runs other tests beside it takes minutes."""
 LAST_RUN = f"run-{BATCHES}"
 OF_OTHER_TEAM = "quiet_users"
 """The pipeline of the other team."""
@@ -101,9 +99,9 @@ def running_site(home: Path, jars: Path) -> Iterator[Site]:
         end.callback(airflow.stop)
         _add_teams(airflow)
         airflow.start()
-        airflow.wait_ready(START_S)
+        airflow.wait_ready()
         for dag_id in ("availability", OF_OTHER_TEAM):
-            airflow.wait_dag(dag_id, START_S)
+            airflow.wait_dag(dag_id)
         airflow.trigger("availability", LAST_RUN)
         _note_run(seeded, airflow)
         airflow.unpause("availability")

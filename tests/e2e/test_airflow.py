@@ -59,7 +59,7 @@ class Line:
         return self.wait(run_id, dag_id)
 
     def wait(self, run_id: str, dag_id: str = "availability") -> dict[str, str | None]:
-        end = self.airflow.wait_run(dag_id, run_id, timeout_s=400)
+        end = self.airflow.wait_run(dag_id, run_id)
         assert end.state == "success", end.log_tail
         return {task.task_id: task.state for task in end.tasks}
 
@@ -165,7 +165,7 @@ def test_broken_file_keeps_its_failing_dag(line: Line) -> None:
     assert line.airflow.api("GET", "/importErrors")["import_errors"] == []
     line.airflow.unpause("typo")
     try:
-        run = until(lambda: _scheduled_run(line, "typo"), "the DAG's schedule makes a run", 60)
+        run = until(lambda: _scheduled_run(line, "typo"), "the DAG's schedule makes a run")
         end = line.airflow.wait_run("typo", run)
     finally:
         line.airflow.pause("typo")

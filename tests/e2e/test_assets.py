@@ -89,7 +89,7 @@ class Line:
     def run(self, run_id: str) -> dict[str, tuple[str | None, int]]:
         """Task -> its state and the number of its last try, when a run has succeeded."""
         self.airflow.trigger("newest", run_id)
-        end = self.airflow.wait_run("newest", run_id, timeout_s=400)
+        end = self.airflow.wait_run("newest", run_id)
         assert end.state == "success", end.log_tail
         return {task.task_id: (task.state, task.try_number) for task in end.tasks}
 
@@ -163,7 +163,7 @@ def test_asset_run_sees_offsets_after_kills_and_failures(
     published: Line,
 ) -> None:
     line = published
-    seen = until(lambda: line.seen() if len(line.seen()) >= 2 else None, "the consumer has run", 120)
+    seen = until(lambda: line.seen() if len(line.seen()) >= 2 else None, "the consumer has run")
     assert [(event["seq"], event["offsets"], event["published"]) for event in seen] == [
         (1, {"seen": {"0": [0, 4]}}, {"kafka:changes": 4}),
         (3, {"seen": {"0": [4, 10]}}, {"kafka:changes": 6}),
@@ -179,7 +179,7 @@ def test_asset_run_sees_offsets_after_kills_and_failures(
     line.run("nothing_goes_out")
     line.send(10)
     line.run("one_more")
-    until(lambda: len(line.seen()) == 3 or None, "the consumer has run again", 120)
+    until(lambda: len(line.seen()) == 3 or None, "the consumer has run again")
     assert line.events() == [1, 3, 5]
 
 
@@ -189,7 +189,7 @@ def test_asset_scheduled_pipeline_reads_what_was_published(published: Line) -> N
     def offset() -> int:
         return sum(published.ledger.head(stream).offsets.values())
 
-    until(lambda: offset() >= 10 or None, "the other pipeline has read all of it", 240)
+    until(lambda: offset() >= 10 or None, "the other pipeline has read all of it")
     runs = published.airflow.api("GET", "/dags/downstream/dagRuns")["dag_runs"]
     assert {run["run_type"] for run in runs} == {"asset_triggered"}
 

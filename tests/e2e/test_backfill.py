@@ -49,7 +49,7 @@ sinks:
 def test_ten_run_backfill_equals_the_ordered_one(stack: Line, spark: SparkSession) -> None:
     _send_hours(stack)
     _write_pipeline(stack.scene.folder / "pipelines", DAG, 'schedule: "0 * * * *"\n')
-    stack.airflow.wait_dag(DAG, timeout_s=180)
+    stack.airflow.wait_dag(DAG)
     _backfill(stack)
     stack.airflow.unpause(DAG)
     until(lambda: _active(stack) >= 10, "ten runs of the backfill are active at once")

@@ -74,7 +74,7 @@ def ran(installed: Path, secured: SecuredBroker, tmp_path_factory: pytest.TempPa
             airflow.wait_dag(way)
             airflow.unpause(way)
             airflow.trigger(way, "run")
-        states = {way: airflow.wait_run(way, "run", timeout_s=400).state for way in SINKS}
+        states = {way: airflow.wait_run(way, "run").state for way in SINKS}
         yield Ran(home, secured, source, states)
 
 

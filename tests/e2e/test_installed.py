@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.broker, pytest.
 
 DAG_FILE = "from tidegate_airflow import pipeline_dags\nglobals().update(pipeline_dags())\n"
 COLUMNS = "orderId string, quantity int"
-_READY_S = 400.0  # the first start makes Airflow's database
 DEFAULTS = "dag_id_prefix: shop_\nairflow: {owner: shop, tags: [shop], retries: 1}\n"
 
 
@@ -72,7 +71,7 @@ def line(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         airflow.python = str(fresh.python)
         end.callback(airflow.stop)
         airflow.start()
-        airflow.wait_ready(_READY_S)
+        airflow.wait_ready()
         yield Installed(airflow, broker.bootstrap_servers, fresh, before, built)
 
 
@@ -88,7 +87,7 @@ def ended(line: Installed) -> RunEnd:
     producer.flush()
     producer.close()
     line.airflow.trigger("shop_orders", "first")
-    return line.airflow.wait_run("shop_orders", "first", timeout_s=600)
+    return line.airflow.wait_run("shop_orders", "first")
 
 
 def test_installation_leaves_airflow_packages_unchanged(line: Installed) -> None:

@@ -68,7 +68,7 @@ def broker(at: Standing) -> None:
     at.stack.broker.kill()
     assert not at.stack.broker.running
     go_on(at.pid)
-    until(lambda: _has_ended(at), f"{at.task} has come to an end", 400)
+    until(lambda: _has_ended(at), f"{at.task} has come to an end")
     at.stack.broker.start()
 
 
@@ -103,7 +103,7 @@ def test_kill_in_each_task_changes_no_output(
     again = {at.task for at in struck if tries[at.task] > at.number}
     with capsys.disabled():
         print(f"\n{strike.__name__}: tried again: {sorted(again)} in {time.monotonic() - began:.0f} s")
-    until(lambda: not any(is_alive(at.pid) for at in struck), "whoever was taken for dead has ended", 120)
+    until(lambda: not any(is_alive(at.pid) for at in struck), "whoever was taken for dead has ended")
     if strike is not broker:
         assert again == set(tasks)
         return
@@ -129,12 +129,12 @@ def test_killed_driver_or_jvm_is_computed_again(stack: Line, spark: SparkSession
     stack.until_tried_again(run_id, "compute", after=second)
     go_on(orphan)  # if it has not been hung up on, as `worker` tells
     assert _ends_like_its_twin(stack, run_id, spark)["compute"] > second
-    until(lambda: not is_alive(orphan), "the driver without a JVM has come to an end", 120)
+    until(lambda: not is_alive(orphan), "the driver without a JVM has come to an end")
 
 
 def _ends_like_its_twin(stack: Line, run_id: str, spark: SparkSession) -> dict[str, int]:
     """The run ends well by itself, and all that is seen is what the twin shows. Task -> tries."""
-    end = stack.airflow.wait_run(stack.scene.name, run_id, timeout_s=600)
+    end = stack.airflow.wait_run(stack.scene.name, run_id)
     assert end.state == "success", end.log_tail
     play_calmly(stack.calm, lambda _: spark, stack.waves - 1)
     seen, expected = stack.scene.observe(), stack.calm.observe()

@@ -56,7 +56,7 @@ def wait_published(line: Line, dag_id: str, *numbers: int) -> None:
         except sqlite3.OperationalError:  # the first batch creates the table
             return False
 
-    until(are_published, f"{dag_id} published {numbers}", timeout_s=400)
+    until(are_published, f"{dag_id} published {numbers}")
 
 
 def test_enough_records_start_a_run(line: Line) -> None:

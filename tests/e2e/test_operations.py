@@ -197,7 +197,7 @@ def succeeded_runs(line: Line, dag_id: str, number: int) -> list[dict[str, Any]]
         done = all(run["state"] == "success" for run in runs)
         return runs if done and len(runs) >= number else []
 
-    runs = until(ended, f"{number} runs of {dag_id} have succeeded", 600)
+    runs = until(ended, f"{number} runs of {dag_id} have succeeded")
     return sorted(runs, key=lambda run: str(run["data_interval_start"]))
 
 

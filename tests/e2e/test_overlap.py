@@ -57,7 +57,7 @@ def _add_scheduled(stack: Line, twin: Scene) -> None:
     text = text.replace(twin.name, HOURLY).replace("table: levels", f"table: {HOURLY}")
     path = stack.scene.folder / "pipelines" / f"{HOURLY}.yaml"
     path.write_text(text.replace("source:\n", 'schedule: "0 * * * *"\nsource:\n', 1))
-    stack.airflow.wait_dag(HOURLY, timeout_s=180)
+    stack.airflow.wait_dag(HOURLY)
 
 
 def _backfill(stack: Line) -> None:
@@ -101,7 +101,7 @@ def _ended(stack: Line) -> list[str]:
         assert not any(run["state"] == "failed" for run in dag_runs)
         return dag_runs if all(run["state"] == "success" for run in dag_runs) else []
 
-    return [run["run_type"] for run in until(runs, "all runs have succeeded", 600)]
+    return [run["run_type"] for run in until(runs, "all runs have succeeded")]
 
 
 def _rows(folder: Path, table: str) -> dict[str, list[tuple[Any, ...]]]:

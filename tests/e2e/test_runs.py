@@ -95,7 +95,7 @@ def test_cleared_run_of_several_batches_is_no_op(killed: Line) -> None:
     body = {"dry_run": False, "dag_run_id": "now", "only_failed": False, "reset_dag_runs": True}
     killed.airflow.api("POST", "/dags/steps/clearTaskInstances", body)
     path = "/dags/steps/dagRuns/now"
-    until(lambda: killed.airflow.api("GET", path)["state"] != "success" or None, "it is cleared", 30)
+    until(lambda: killed.airflow.api("GET", path)["state"] != "success" or None, "it is cleared")
     end = killed.airflow.wait_run("steps", "now")
     assert end.state == "success", end.log_tail
     assert set(states(end).values()) == {"success"}
@@ -160,14 +160,14 @@ def create_backfill(line: Line, last: datetime, *options: str) -> None:
     """Create a backfill by Airflow's command, with its defaults, from the first hour on."""
     dates = ("--from-date", HOURS[0].isoformat(), "--to-date", last.isoformat())
     command = [sys.executable, "-m", "airflow", "backfill", "create", "--dag-id", "hours", *dates, *options]
-    until(lambda: _succeeds(command, line.airflow.environment()), "the backfill is created", 180)
+    until(lambda: _succeeds(command, line.airflow.environment()), "the backfill is created")
 
 
 def _succeeds(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether a command has; not where Airflow's SQLite refuses a write that meets another one, nor while
     Airflow has not noticed that the backfill before is complete.
     """
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     is_early = any(error in done.stderr for error in ("database is locked", "AlreadyRunningBackfill"))
     assert done.returncode == 0 or is_early, done.stdout + done.stderr
     return done.returncode == 0
@@ -182,7 +182,7 @@ def runs_of_hours(line: Line, number: int) -> dict[str, str]:
         done = all(run["state"] == "success" for run in runs)
         return runs if done and len(runs) >= number else []
 
-    runs = until(ended, f"{number} runs of hours have succeeded", 600)
+    runs = until(ended, f"{number} runs of hours have succeeded")
     starts = [datetime.fromisoformat(run["data_interval_start"]) for run in runs]
     return {start.isoformat(): run["dag_run_id"] for start, run in zip(starts, runs, strict=True)}
 
@@ -214,7 +214,7 @@ def test_backfill_create_reads_history_in_order(
     create_backfill(line, HOURS[-1], "--reprocess-behavior", "completed")  # clears them
     tried = "was planned before; nothing is planned again"
     cleared = runs[HOURS[0].isoformat()]
-    until(lambda: line.log("hours", cleared, "batch").count(tried) or None, "it is done again", 120)
+    until(lambda: line.log("hours", cleared, "batch").count(tried) or None, "it is done again")
     runs_of_hours(line, 5)
     assert line.ledger.committed(Stream("hours", 1)) == commits
     assert line.rows("hours") == list(range(18))

@@ -40,9 +40,9 @@ def _stop_one_of_two(folder: Path) -> None:
         time.sleep(1)
         stopped.pause()  # its tasks end, and nobody takes note of what they say
         time.sleep(2)
-        assert fork(compute, folder / "other.log").wait(60) == 0
+        assert fork(compute, folder / "other.log").wait(600) == 0
         stopped.go_on()
-        assert stopped.wait(60) == 0
+        assert stopped.wait(600) == 0
     finally:
         spark.stop()
 

@@ -146,7 +146,7 @@ def message_class(text: str) -> Any:
         Path(place, "a.proto").write_text(text)
         options = [f"-I{place}", f"-I{folder / '_proto'}", "--include_imports"]
         command = [*options, f"--descriptor_set_out={place}/out", "a.proto"]
-        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *command], check=True, timeout=60)
+        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *command], check=True, timeout=600)
         files = descriptor_pb2.FileDescriptorSet.FromString(Path(place, "out").read_bytes()).file
     for file in files:
         pool.Add(file)

@@ -236,7 +236,7 @@ def message_class(text: str, message: str = MESSAGE) -> Any:
             f"--descriptor_set_out={folder}/out",
         ]
         command = [sys.executable, "-m", "grpc_tools.protoc", *options, "a.proto"]
-        subprocess.run(command, check=True, timeout=60, capture_output=True)
+        subprocess.run(command, check=True, timeout=600, capture_output=True)
         files = descriptor_pb2.FileDescriptorSet.FromString(Path(folder, "out").read_bytes()).file
     pool = descriptor_pool.DescriptorPool()
     for file in files:

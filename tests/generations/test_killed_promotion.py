@@ -52,7 +52,7 @@ def promote(beside: Beside, fault: str) -> int:
     armed = {"TIDEGATE_FAILPOINTS": fault, "TIDEGATE_FAILPOINTS_FIRED": str(beside.old.folder / "fired")}
     command = [sys.executable, "-c", "from tidegate.cli import main; main()", "generation", "promote"]
     environment = os.environ | beside.old.environment | armed
-    return subprocess.run([*command, "visitors", "2"], env=environment, check=False, timeout=120).returncode
+    return subprocess.run([*command, "visitors", "2"], env=environment, check=False, timeout=600).returncode
 
 
 def let_the_lease_run_out(beside: Beside, stream: Stream) -> None:

@@ -43,7 +43,7 @@ def rest_catalog(folder: Path) -> Iterator[str]:
     server.start()
     try:
         url = f"http://127.0.0.1:{port}"
-        server.wait_ready(lambda: _answers(url), 60)
+        server.wait_ready(lambda: _answers(url))
         yield url
     finally:
         server.kill()

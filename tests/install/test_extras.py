@@ -37,7 +37,7 @@ def without_extras(program: str, cwd: Path, **environment: str) -> subprocess.Co
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
 

@@ -55,7 +55,7 @@ def open_transaction(config: KafkaConfig, partition: int, timeout_ms: int = 3000
     )
     neighbour.init_transactions()
     neighbour.begin_transaction()
-    neighbour.send(PROGRESS_TOPIC, value=b"{}", key=b"neighbour", partition=partition).get(timeout=10)
+    neighbour.send(PROGRESS_TOPIC, value=b"{}", key=b"neighbour", partition=partition).get(timeout=60)
     return neighbour
 
 
@@ -223,7 +223,7 @@ def put(config: KafkaConfig, publisher: KafkaPublisher, body: bytes | None) -> N
     """Send `body` as the shard's newest progress record."""
     producer = KafkaProducer(**config.for_python())
     key, partition = publisher._own.name.encode(), partition_of(publisher)
-    producer.send(PROGRESS_TOPIC, value=body, key=key, partition=partition).get(timeout=10)
+    producer.send(PROGRESS_TOPIC, value=body, key=key, partition=partition).get(timeout=60)
     producer.close()
 
 

@@ -57,7 +57,7 @@ class Rights:
         self.properties = secured.reached("LOGIN", **login)
         sinks = f"  - {{kind: kafka, topic: {self.topic}}}\nquarantine: {{topic: {self.dead}}}"
         self.batches = Committed(folder, sinks, kafka=json.dumps(self.properties))
-        existing = self.admin.list_topics(timeout=10).topics
+        existing = self.admin.list_topics(timeout=60).topics
         new = [NewTopic(name, 1, 1) for name in (SOURCE, self.topic, self.dead) if name not in existing]
         for made in self.admin.create_topics(new).values():
             made.result()
@@ -107,14 +107,14 @@ class Rights:
 
     def _await(self, is_so: Callable[[set[AclBinding]], bool]) -> None:
         """The broker answers before it applies them."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 300
         while not is_so(set(self.admin.describe_acls(ALL).result())):
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
     def delete_progress(self) -> None:
-        if PROGRESS_TOPIC in self.admin.list_topics(timeout=10).topics:
-            for deleted in self.admin.delete_topics([PROGRESS_TOPIC], operation_timeout=10).values():
+        if PROGRESS_TOPIC in self.admin.list_topics(timeout=60).topics:
+            for deleted in self.admin.delete_topics([PROGRESS_TOPIC], operation_timeout=60).values():
                 deleted.result()
 
     def draft(self) -> None:
@@ -129,7 +129,7 @@ class Rights:
 
     def read(self) -> None:
         producer = KafkaProducer(bootstrap_servers=self.servers)
-        at = producer.send(SOURCE, b"{}").get(timeout=10).offset
+        at = producer.send(SOURCE, b"{}").get(timeout=60).offset
         producer.close()
         for _ in read_slice(KafkaConfig.from_dict(self.properties), Slice(SOURCE, 0, at, at + 1), 10.0):
             pass

@@ -340,7 +340,7 @@ def test_one_of_many_concurrent_snapshots_is_noted(url: str) -> None:
 
     def note(seq: int) -> None:
         own_ledger = Ledger.open(url)
-        barrier.wait(60)
+        barrier.wait(600)
         noted.append(own_ledger.add_snapshot(Snapshot(STREAM, seq, manifest_ref(f"s{seq}")), after=0))
 
     threads = [threading.Thread(target=note, args=(seq,)) for seq in (1, 2, 3, 4)]
@@ -521,7 +521,7 @@ def test_one_of_many_requests_gets_the_lease(url: str) -> None:
 
     def ask(name: str) -> None:
         own_ledger = Ledger.open(url)
-        barrier.wait(60)
+        barrier.wait(600)
         try:
             winners.append(own_ledger.acquire(STREAM, name).lease.holder)
         except LeaseHeld:

@@ -230,7 +230,7 @@ def test_opentelemetry_gets_the_same_names_and_tags(tmp_path: Path) -> None:
             "AIRFLOW__METRICS__OTEL_PORT": str(server.server_port),
             "PYTHONPATH": str(REPOSITORY / "plugins"),
         }
-        subprocess.run([sys.executable, "-c", SEND], env={**os.environ, **settings}, check=True, timeout=120)
+        subprocess.run([sys.executable, "-c", SEND], env={**os.environ, **settings}, check=True, timeout=600)
     stream = {"pipeline": "visitors", "generation": "1"}
     assert points["airflow.tidegate.emitted.changed"] == (4.0, {**stream, "stage": "second"})
     failure = {**stream, "task": "compute", "error": "BufferFull"}

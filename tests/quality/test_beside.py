@@ -61,7 +61,7 @@ def test_check_process_ends_with_its_killed_parent() -> None:
         assert starter.stdout is not None
         beside = psutil.Process(int(starter.stdout.readline()))
         starter.kill()
-        beside.wait(timeout=120)
+        beside.wait(timeout=600)
         assert not beside.is_running()
 
 

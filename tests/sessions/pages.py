@@ -45,7 +45,7 @@ def save(base: str, folder: Path) -> None:
 
 def _read(url: str) -> str:
     try:
-        with urlopen(url, timeout=60) as answer:
+        with urlopen(url, timeout=600) as answer:
             content: Any = answer.read()
     except HTTPError as error:
         content = error.read()

@@ -76,7 +76,7 @@ def test_killed_server_costs_one_retry(filled: World, server: SparkServer) -> No
         assert top is not None
         wait_until(lambda: len(living_below(top)) > 1)  # the workers' daemon, and a worker
         server.kill()
-        _, output = process.communicate(timeout=180)
+        _, output = process.communicate(timeout=600)
         assert (process.returncode, "SparkLost" in output) == (1, True), output[-3000:]
         assert filled.app.ledger.head(filled.stream).seq == 0
         server.start()
@@ -92,7 +92,7 @@ def test_hanging_server_is_given_up_and_retried(filled: World, server: SparkServ
         assert server._process.pid is not None
         os.kill(server._process.pid, signal.SIGSTOP)
         process = run(filled, server)
-        _, output = process.communicate(timeout=180)
+        _, output = process.communicate(timeout=600)
         assert (process.returncode, "said nothing for 30 s" in output) == (1, True), output[-3000:]
         os.kill(server._process.pid, signal.SIGCONT)
         retry = run(filled, server)

@@ -156,7 +156,7 @@ def _shown(seed: int, hash_seed: str) -> str:
     command = [sys.executable, "-m", "tests.simulator", "--trace", str(seed)]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True, timeout=120
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True, timeout=600
     )
     return done.stdout
 

@@ -78,7 +78,7 @@ def test_silent_server_is_given_up() -> None:
         server.listen()
         program = _SILENT.format(url=f"sc://127.0.0.1:{server.getsockname()[1]}")
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False
         )
     assert "it took a connection, and said nothing for 1 s" in done.stdout, done.stderr[-2000:]
 
@@ -91,7 +91,7 @@ def answer_of(moment: str, status: str) -> Any:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

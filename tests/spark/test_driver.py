@@ -161,7 +161,7 @@ def test_started_jvm_opens_a_session_by_itself() -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert json.loads(done.stdout) == {

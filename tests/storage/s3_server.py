@@ -55,7 +55,7 @@ class Fault:
 
     def wait_answered(self) -> int:
         """The status that a late request came to."""
-        assert self.answered.wait(20), f"nobody asked again: {self.method} {self.path}"
+        assert self.answered.wait(600), f"nobody asked again: {self.method} {self.path}"
         return self.status
 
     def _concerns(self, method: str, path: str) -> bool:
@@ -168,7 +168,7 @@ def _proxy(backend: int, server: S3Server) -> type[BaseHTTPRequestHandler]:
         def _ask_late(self, body: bytes, fault: Fault) -> None:
             """The client has given up by then: it gets no answer."""
             self.close_connection = True
-            fault.overtaken.wait(60)
+            fault.overtaken.wait(600)
             answer, _ = self._asked(body, is_conditional=True)
             fault.status = answer.status
             fault.answered.set()

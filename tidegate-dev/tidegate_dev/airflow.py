@@ -18,10 +18,9 @@ from typing import Any
 
 from tidegate.errors import SetupFailed
 from tidegate_dev.airflow_client import AirflowClient
-from tidegate_dev.processes import Supervised, claim_port, free_port
+from tidegate_dev.processes import TIMEOUT_S, Supervised, claim_port, free_port
 
 _USERNAME = "admin"
-_START_TIMEOUT_S = 180.0
 # Airflow needs seconds of the processor to start, and a report of its health takes some of them.
 _POLL_S = 0.5
 _GRACE_S = 5.0
@@ -119,7 +118,7 @@ class AirflowStack(AirflowClient):
         if self._process is not None:
             self._process.stop()
 
-    def wait_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
+    def wait_ready(self, timeout_s: float = TIMEOUT_S) -> None:
         """Return when every component has sent a heartbeat since the start.
 
         Raises SetupFailed after `timeout_s`, or if another Airflow answers at the port.

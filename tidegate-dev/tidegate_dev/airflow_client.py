@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tidegate.errors import SetupFailed
+from tidegate_dev.processes import TIMEOUT_S
 
 _POLL_S = 0.25
 _ENDED = ("success", "failed")
@@ -70,7 +71,7 @@ class AirflowClient:
             raise SetupFailed(f"Airflow answered {status} to {method} {path}: {detail}")
         return answer
 
-    def wait_dag(self, dag_id: str, timeout_s: float = 60) -> None:
+    def wait_dag(self, dag_id: str, timeout_s: float = TIMEOUT_S) -> None:
         """Return when Airflow has parsed the DAG.
 
         Raises SetupFailed after `timeout_s`, or if a DAG file cannot be imported, with its stack trace.
@@ -120,7 +121,7 @@ class AirflowClient:
         }
         return str(self.api("POST", f"/dags/{quote(dag_id)}/dagRuns", body)["dag_run_id"])
 
-    def wait_run(self, dag_id: str, run_id: str, timeout_s: float = 300) -> RunEnd:
+    def wait_run(self, dag_id: str, run_id: str, timeout_s: float = TIMEOUT_S) -> RunEnd:
         """Wait for the run's end and return it, also if the run failed.
 
         Raises SetupFailed if the run has not ended after `timeout_s`.

@@ -18,7 +18,6 @@ from tidegate_dev.processes import LocalServer, Supervised, claim_port, free_por
 # 16 bytes, base64. It is fixed because a broker refuses a data folder with another cluster id.
 _CLUSTER_ID = "dGlkZWdhdGUtbG9jYWwtMQ"
 _JVM = ("-Xms96m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-_START_TIMEOUT_S = 60.0
 
 _SETTINGS = {
     "process.roles": "broker,controller",
@@ -93,7 +92,7 @@ class KafkaBroker(LocalServer):
             self._process = self._prepare()
         self._process.start()
         try:
-            self._process.wait_ready(self._answers, _START_TIMEOUT_S)
+            self._process.wait_ready(self._answers)
         except BaseException:
             self._process.stop()
             raise

@@ -25,6 +25,9 @@ _WARDEN = Path(__file__).with_name("warden.py")
 _PORTS = range(20_000, 30_000)
 _given_ports: set[int] = set()
 MARKER = "TIDEGATE_STACK"
+TIMEOUT_S = 600.0
+"""A start or a run that takes longer hangs. One that fails is noticed at once; on a busy machine a good one
+takes minutes."""
 
 Server = TypeVar("Server", bound="LocalServer")
 
@@ -39,7 +42,7 @@ class Supervised:
         env: The whole environment of the command.
         grace_s: The seconds between SIGTERM and SIGKILL.
 
-    Example: `with Supervised("Airflow", command, log, os.environ) as process: process.wait_ready(probe, 60)`
+    Example: `with Supervised("Airflow", command, log, os.environ) as process: process.wait_ready(probe)`
     """
 
     def __init__(
@@ -87,7 +90,9 @@ class Supervised:
             raise self._failed("could not be started")
         self.pid = int(pid)
 
-    def wait_ready(self, probe: Callable[[], bool], timeout_s: float, poll_s: float = 0.05) -> None:
+    def wait_ready(
+        self, probe: Callable[[], bool], timeout_s: float = TIMEOUT_S, poll_s: float = 0.05
+    ) -> None:
         """Return when `probe()` is true. It is called every `poll_s`.
 
         Raises SetupFailed, with the last lines of the log, if the command ends or `timeout_s` has passed.

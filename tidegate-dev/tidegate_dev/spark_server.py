@@ -18,7 +18,6 @@ from tidegate_dev.processes import LocalServer, Supervised, claim_port, free_por
 from tidegate_dev.warden import living_below
 
 _MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_START_TIMEOUT_S = 120.0
 _GRACE_S = 5.0
 _LEAST_LIMIT_BYTES = 3 * 2**30
 
@@ -121,7 +120,7 @@ class SparkServer(LocalServer):
         if self._process is None:
             raise SetupFailed("The Spark Connect server was not started", "Call start() first.")
         try:
-            self._process.wait_ready(self._listens, _START_TIMEOUT_S)
+            self._process.wait_ready(self._listens)
         except BaseException:
             self.stop()
             raise

@@ -30,7 +30,6 @@ from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.processes import MARKER, is_free, sweep
 from tidegate_dev.spark_server import SparkServer
 
-_UP_TIMEOUT_S = 240.0
 _DOWN_TIMEOUT_S = 30.0
 _USUAL_PORTS = {"TIDEGATE_KAFKA_PORT": 9092, "TIDEGATE_AIRFLOW_PORT": 8080, "TIDEGATE_SPARK_PORT": 15002}
 VARIABLES = (
@@ -201,15 +200,11 @@ def up(home: Path, project: Path) -> tuple[StackInfo, bool]:
         log.unlink(missing_ok=True)
     # If another supervisor is starting at the same time, this one finds the lock taken and ends.
     supervisor = _spawn_supervisor(home, project, log)
-    deadline = time.monotonic() + _UP_TIMEOUT_S
     while not (info := status(home)):
         if supervisor.poll() is not None and not _is_locked(home):
             raise SetupFailed(
                 log.read_text().strip() or "The stack ended while starting", f"See {log.parent}."
             )
-        if time.monotonic() > deadline:
-            down(home)
-            raise SetupFailed(f"The stack was not ready after {_UP_TIMEOUT_S:.0f} s", f"See {log.parent}.")
         time.sleep(0.1)
     return info, False
 

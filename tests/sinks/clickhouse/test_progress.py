@@ -81,7 +81,7 @@ def test_failed_step_leaves_each_row_once(
 def test_killed_process_leaves_each_row_once(stream: House, point: str, kill: str) -> None:
     environment = {**os.environ, **stream.environment, "TIDEGATE_FAILPOINTS": point % kill}
     command = [sys.executable, "-m", "tests.sinks.publishing"]
-    done = subprocess.run(command, env=environment, cwd=REPOSITORY, check=False, timeout=120)
+    done = subprocess.run(command, env=environment, cwd=REPOSITORY, check=False, timeout=600)
     assert done.returncode == -signal.SIGKILL
     stream.publish(1)
     assert stream.rows() == expected(stream)

@@ -296,7 +296,7 @@ def kill_publisher(committed: Committed, point: str) -> None:
     # A fork of this process, which has threads of Arrow and of the receiver, can hang.
     command = [sys.executable, "-c", PUBLISH]
     environment = {**os.environ, **committed.environment, "TIDEGATE_FAILPOINTS": point}
-    killed = subprocess.run(command, env=environment, timeout=120, capture_output=True, check=False)
+    killed = subprocess.run(command, env=environment, timeout=600, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
 
 

@@ -100,7 +100,7 @@ def test_killed_promotion_is_finished_by_the_next(tmp_path: Path, fault: str) ->
     fired = {"TIDEGATE_FAILPOINTS": fault, "TIDEGATE_FAILPOINTS_FIRED": f"{tmp_path}/fired"}
     environment = os.environ | beside.old.environment | fired
     for code in (-signal.SIGKILL, 0):
-        done = subprocess.run([*command, "visitors", "2"], env=environment, check=False, timeout=120)
+        done = subprocess.run([*command, "visitors", "2"], env=environment, check=False, timeout=600)
         assert done.returncode == code
         ledger = beside.old.app.ledger
         for stream in (beside.old.stream, beside.new.stream):

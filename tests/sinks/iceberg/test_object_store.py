@@ -120,7 +120,7 @@ def test_killed_publisher_leaves_each_row_once(
     stream.commit(1, {"first": [("a", 1), ("b", 2), ("a", 3)]})
     environment = {**os.environ, **stream.environment, "TIDEGATE_FAILPOINTS": f"{point}={kill}"}
     command = [sys.executable, "-m", "tests.sinks.publishing"]
-    done = subprocess.run(command, env=environment, cwd=REPOSITORY, check=False, timeout=120)
+    done = subprocess.run(command, env=environment, cwd=REPOSITORY, check=False, timeout=600)
     assert done.returncode == -signal.SIGKILL
     stream.publish(1)
     assert stream.rows() == [("a", 3, 1), ("b", 2, 1)]

@@ -76,7 +76,7 @@ def test_killed_process_leaves_each_row_once(upserting: Lakehouse, point: str, k
     # No fork: threads of DuckDB and PyIceberg hold locks that a forked process would wait for.
     environment = {**os.environ, **upserting.environment, "TIDEGATE_FAILPOINTS": f"{point}={kill}"}
     command = [sys.executable, "-m", "tests.sinks.publishing"]
-    done = subprocess.run(command, env=environment, cwd=REPOSITORY, check=False, timeout=120)
+    done = subprocess.run(command, env=environment, cwd=REPOSITORY, check=False, timeout=600)
     assert done.returncode == -signal.SIGKILL
     upserting.publish(1)
     assert upserting.rows() == [("a", 3, 1), ("b", 2, 1)]

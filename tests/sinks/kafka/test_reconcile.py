@@ -224,7 +224,7 @@ def test_committed_message_behind_open_transaction_is_found(sending: Sending) ->
     stranger.init_transactions()
     stranger.begin_transaction()
     for partition in range(PARTITIONS):
-        stranger.send(sending.topic, b"", b"", [("other", b"other")], partition=partition).get(timeout=10)
+        stranger.send(sending.topic, b"", b"", [("other", b"other")], partition=partition).get(timeout=60)
     sending.publish(1, *SEVERAL)
     sending.lose_progress()
     assert "it has batches up to 1; nothing was missing" in output_of(sending.recover())

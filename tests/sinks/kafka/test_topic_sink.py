@@ -81,7 +81,7 @@ def test_overtaken_publisher_is_fenced_and_aborted(sending: Sending, broker: Kaf
     def slowly(skip: int) -> Iterator[pa.RecordBatch]:
         yield batch_of(messages("1", "2")[skip:])
         begun.set()
-        assert go_on.wait(60)
+        assert go_on.wait(600)
         yield batch_of(messages("3", "4"))
 
     def publish() -> None:
@@ -94,7 +94,7 @@ def test_overtaken_publisher_is_fenced_and_aborted(sending: Sending, broker: Kaf
 
     zombie = threading.Thread(target=publish)
     zombie.start()
-    assert begun.wait(60)
+    assert begun.wait(600)
     newer = KafkaPublisher(KafkaLog(config), shard, sending.topic, committed(), 1)
     assert newer.publish(DecidedBatch(1, "first", batches_of(messages("1", "2", "3", "4"))), 0) == 3
     go_on.set()
@@ -128,7 +128,7 @@ def test_timed_out_transaction_is_sent_by_another_producer(
 
 def _wait_until_none_is_open(broker: KafkaBroker) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while admin.list_transactions(state_filters=["Ongoing", "PrepareAbort", "PrepareEpochFence"])[1]:
         assert time.monotonic() < deadline
         time.sleep(0.2)

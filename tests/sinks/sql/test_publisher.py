@@ -265,7 +265,7 @@ class _Paused:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         self.begun.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(600)
         yield from self._batches
 
 
@@ -282,7 +282,7 @@ def _in_the_middle_of(sink: Sink, seq: int, emissions: list[Any]) -> tuple[_Paus
 
     thread = threading.Thread(target=publish)
     thread.start()
-    assert paused.begun.wait(30)
+    assert paused.begun.wait(600)
     return paused, thread, outcome
 
 

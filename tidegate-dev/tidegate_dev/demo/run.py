@@ -22,7 +22,6 @@ from tidegate_dev.demo.topics import STOCK, VISITS, create_topics, send
 from tidegate_dev.demo.visits import SPANS_MS, visit_events
 from tidegate_dev.stack import Stack
 
-_RUN_TIMEOUT_S = 600.0
 _TRIGGER_ATTEMPTS = 5
 _USER_SETTINGS = ("TIDEGATE_LEDGER", "TIDEGATE_LAKE", "TIDEGATE_SQL")
 
@@ -156,7 +155,7 @@ def _wait(stack: Stack, app: App, sample: Sample, run_id: str, began: float) -> 
 
     Raises SetupFailed if the run fails, or if it planned no batch.
     """
-    end = stack.airflow.wait_run(sample.pipeline, run_id, _RUN_TIMEOUT_S)
+    end = stack.airflow.wait_run(sample.pipeline, run_id)
     seconds = time.monotonic() - began
     if end.state != "success":
         what = f"The run {run_id} of the DAG {sample.pipeline} ended as {end.state}"
