@@ -85,7 +85,7 @@ def require_file_in_charge(app: App, pipeline: Pipeline, origin: Stream, number:
 
 def copied(app: App, path: Path, pipeline: Pipeline) -> tuple[Path, Pipeline]:
     """Return the path and the pipeline of a copy with the next generation's number. The file is not
-    written yet.
+    written yet. Raises UsageError if there is such a file.
     """
     from tidegate.ledger import Stream
 

@@ -52,7 +52,7 @@ def readable_entries(request: Request, entries: Sequence[CatalogEntry]) -> list[
 
 def stream_of_entry(entry: CatalogEntry, generation: int | None) -> Stream:
     """Return a stream of the entry. Other pipelines' streams are refused: the right to read one DAG covers no
-    other.
+    other. Raises HTTPException (404) if the entry has no such generation.
     """
     for stream in entry.streams:
         if generation in (None, stream.generation):

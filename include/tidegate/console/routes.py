@@ -146,7 +146,10 @@ def pipeline(
 
 @of_pipeline.get("/batches/{seq}")
 def batch(request: Request, dag_id: str, seq: int, viewed: Viewed) -> Response:
-    """A batch: what it read, counted and sent, how long it took, and what failed."""
+    """A batch: what it read, counted and sent, how long it took, and what failed.
+
+    Raises HTTPException (404) if there is no such batch.
+    """
     app, stream = viewed.app, viewed.stream
     # `before` is exclusive; the newest batch before `seq` + 1 is `seq` itself, if it exists.
     entries = inspect.batch_history(app.ledger, stream, seq + 1, limit=1) if 0 < seq < MOST_NUMBER else []
@@ -184,7 +187,7 @@ def emissions(
     only: Annotated[str, Query(pattern="^(sent|withheld)?$")] = "",
 ) -> Response:
     """The newest emissions of a stage, apart those that go out and those that are withheld; or those of a
-    key.
+    key. Raises HTTPException (404) if no stage of this name stores emissions.
     """
     app, stream = viewed.app, viewed.stream
     stages = inspect.stored_stages(app, stream)
@@ -235,7 +238,10 @@ def check(request: Request, dag_id: str) -> Response:
 
 @with_records.get("/docs/{path:path}")
 def docs(request: Request, dag_id: str, path: str) -> Response:
-    """A page of Data Docs, which quotes rows: only of the pipeline's own streams, and what they share."""
+    """A page of Data Docs, which quotes rows: only of the pipeline's own streams, and what they share.
+
+    Raises HTTPException (404) for any other page.
+    """
     app = host_of(request).open_app()
     entry = entry_of(app, dag_id)
     # The pages of all pipelines are in one folder; the right to one DAG must not open another's.

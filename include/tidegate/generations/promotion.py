@@ -165,7 +165,7 @@ def _put_in_charge(app: App, switch: _Switch) -> Promoted:
 def replaced_stream(app: App, stream: Stream, run_id: str) -> Stream:
     """Return the generation in charge whose place another would take by a run.
 
-    Raise SettingsInvalid where none is in charge, or there is no such other, or it is in charge already; and
+    Raises SettingsInvalid where none is in charge, or there is no such other, or it is in charge already; and
     Halted where the run has decided before.
     """
     charge = _charge_with(app, stream)

@@ -150,7 +150,10 @@ class CatalogConfig:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn errors of the catalog and of its store into SinkUnavailable and SinkRefused."""
+        """Turn errors of the catalog and of its store into errors of the sink.
+
+        Raises SinkRefused if the catalog answers that it may not or must not; SinkUnavailable otherwise.
+        """
         # `from None`: errors of the clients contain statements, URLs and headers
         try:
             yield

@@ -294,7 +294,7 @@ class TransactionalProducer:
 
     def send(self, topic: str, batch: pa.RecordBatch) -> None:
         """Queue a batch of messages (see `kafka.messages`); the key of each message decides its
-        partition.
+        partition. Raises KafkaException if the client accepts no more messages.
         """
         keys, values, timestamps, headers = message_columns(batch)
         # To the client, timestamp 0 means "now", so the first millisecond of 1970 is sent as the second.
@@ -308,7 +308,7 @@ class TransactionalProducer:
             raise self._cause(error) from error
 
     def send_to(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
-        """Queue one record for a partition."""
+        """Queue one record for a partition. Raises KafkaException if the client accepts no more records."""
         try:
             self._client.produce(topic, value, key, partition)
         except KafkaException as error:

@@ -68,7 +68,7 @@ class Shard:
     @contextmanager
     def opened(self, batch_bytes: int = BATCH_BYTES) -> Iterator[TransactionalProducer]:
         """Yield a producer under the shard's id, after it has fenced an earlier one and settled its
-        transaction.
+        transaction. Raises what `publication_error` makes of an error of the client.
         """
         try:
             with broker_errors(self._log.config):

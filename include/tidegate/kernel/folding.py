@@ -70,7 +70,7 @@ class Folding:
             self._same_value = Exact().bind(self.values, tuple(schema.field("value").type.names))
 
     def used(self, row: int, timestamp: int, now: int) -> Sequence[str]:
-        """Apply a record that must be usable."""
+        """Apply a record that must be usable. Raises one of RECORD_ERRORS, with its position."""
         try:
             return self._fates(row, timestamp, now)
         except RECORD_ERRORS as error:
@@ -402,7 +402,10 @@ class Folding:
         self.entries.touch(entry)
 
     def flush_apart(self, entry: Entry, reason: str, at: int) -> None:
-        """Flush when no record at hand is the cause: an error names the entry and the reason instead."""
+        """Flush when no record at hand is the cause: an error names the entry and the reason instead.
+
+        Raises one of RECORD_ERRORS if the emission cannot be made.
+        """
         try:
             if self._emit.repeats_by_clock and not entry.pending:
                 self._repeat(entry, reason, at)

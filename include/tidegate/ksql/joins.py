@@ -87,7 +87,7 @@ class StreamJoin:
     differs: list[str] = field(default_factory=list)
 
     def result(self) -> QueryResult:
-        """Return the pipeline's parts."""
+        """Return the pipeline's parts. Raises Untranslatable if a part of the query has no equivalent."""
         self._check()
         join: KsqlJoin = self.query.args["joins"][0]
         self._sides = self._read_sides(join)

@@ -126,7 +126,10 @@ def altered(relation: Relation, tree: Alter) -> Relation:
 
 
 def with_time(relation: Relation, options: WithOptions) -> Relation:
-    """Return the relation with the column of its time, if the options name one."""
+    """Return the relation with the column of its time, if the options name one.
+
+    Raises Untranslatable if it has no such column, or one without a time.
+    """
     named = options.get("TIMESTAMP")
     if named is None:
         return relation

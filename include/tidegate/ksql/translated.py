@@ -104,6 +104,8 @@ _WILDCARDS = {"%": ".*", "_": "."}
 def like(sql: str, pattern: str) -> str:
     """Return the condition that a text is like a pattern, as a regular expression as in ksqlDB: in Spark's
     LIKE a wildcard is also a line end, and a backslash escapes.
+
+    Raises Untranslatable for a pattern with `\\E`, which ends a quoted text in a regular expression.
     """
     if "\\E" in pattern:
         raise Untranslatable("a pattern of LIKE with `\\E` has no equivalent", "Use INSTR or REGEXP_EXTRACT.")
@@ -197,7 +199,10 @@ def time_value(value: Any, type_: KsqlType) -> Any:
 
 
 def comparable(left: Translated, right: Translated, node: exp.Expr) -> tuple[Translated, Translated]:
-    """Return both sides in a form that Spark compares as ksqlDB does."""
+    """Return both sides in a form that Spark compares as ksqlDB does.
+
+    Raises Untranslatable if ksqlDB compares them in a way that Spark has not.
+    """
     kinds = {left.type.kind, right.type.kind}
     if "DOUBLE" in kinds and kinds <= set(types.NUMBERS):
         return as_double(left), as_double(right)
@@ -210,7 +215,7 @@ def comparable(left: Translated, right: Translated, node: exp.Expr) -> tuple[Tra
 
 
 def common_type(items: Sequence[Translated], node: exp.Expr) -> KsqlType:
-    """Return the one type of all items; nulls have any."""
+    """Return the one type of all items; nulls have any. Raises Untranslatable if there are several."""
     kinds = {item.type for item in items if item.type != NULL}
     if kinds and kinds <= {INTEGER, BIGINT, DOUBLE}:
         return next(type_ for type_ in (DOUBLE, BIGINT, INTEGER) if type_ in kinds)

@@ -37,7 +37,10 @@ def open_stage(scope: Scope) -> None:
 
 
 def read_input(written: Any, info: Info) -> Any:
-    """Return the names of its inputs: by default the stage before or all sources; both sides of a join."""
+    """Return the names of its inputs: by default the stage before or all sources; both sides of a join.
+
+    Raises a mistake if it is neither a name nor a list.
+    """
     scope = scope_of(info)
     if scope.stage.joins:
         return list(scope.stage.reads) or [""]
@@ -53,7 +56,7 @@ def read_input(written: Any, info: Info) -> Any:
 
 def note_input(inputs: tuple[str, ...], info: Info) -> tuple[str, ...]:
     """Note the columns that the stage may name: those of sources, or the key and emissions of the stage that
-    it reads. Returns the names.
+    it reads. Returns the names. Raises a mistake for a name that is neither.
     """
     scope = scope_of(info)
     if scope.stage.joins:  # its inputs are noted already

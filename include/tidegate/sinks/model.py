@@ -62,7 +62,7 @@ def not_a_source(topic: str, info: Info) -> str:
 
 def one_row_per_key(mode: str, info: Info) -> str:
     """Refuse other modes than `append` where rows would replace each other: for collected events, or windows
-    that share a key.
+    that share a key. Raises a mistake that names what would be lost.
     """
     if mode == "append":
         return mode

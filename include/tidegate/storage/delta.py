@@ -29,7 +29,7 @@ from tidegate.storage.store import Store, unavailable
 
 @contextmanager
 def delta_errors(path: str) -> Iterator[None]:
-    """Turn failures of a table and of its store into LakeUnavailable, which this context manager raises."""
+    """Turn failures of a table and of its store into typed ones. Raises LakeUnavailable."""
     try:
         yield
     except (DeltaError, OSError) as error:

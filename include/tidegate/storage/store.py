@@ -366,7 +366,7 @@ def _flush_place(place: Path) -> None:
 
 @contextmanager
 def store_errors(path: str) -> Iterator[None]:
-    """Turn failures of the store into LakeUnavailable, which this context manager raises."""
+    """Turn failures of the store into typed ones. Raises LakeUnavailable."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:

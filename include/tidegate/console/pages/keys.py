@@ -35,7 +35,10 @@ def key_page(
     before: Batch = None,
     records: Batch = None,
 ) -> Response:
-    """A key: its state, its emissions, its records in quarantine, and the decisions in words."""
+    """A key: its state, its emissions, its records in quarantine, and the decisions in words.
+
+    Raises HTTPException (404) if there is no state after the batch.
+    """
     app, entry, stream = viewed.app, viewed.entry, viewed.stream
     readable = readable_states(app, stream)
     if batch is not None and batch not in readable:

@@ -243,7 +243,8 @@ class _Parser:
     def define(self, kind: str, schema: Mapping[str, Any], namespace: str) -> tuple[AvroType, str]:
         """Define a named type. Returns the type, still empty, and the namespace that holds inside of it.
 
-        The name is registered before the fields are read, so that a record can refer to itself.
+        The name is registered before the fields are read, so that a record can refer to itself. Raises
+        SchemaFault if the name is missing, is no name, or is taken.
         """
         name = schema.get("name")
         if not isinstance(name, str) or not _FULL_NAME.fullmatch(name):

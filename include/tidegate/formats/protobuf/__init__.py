@@ -93,7 +93,10 @@ class _Planner:
         self._lenient = lenient
 
     def struct(self, message: ProtoMessage, type_: pa.StructType, path: str) -> MessagePlan:
-        """Return a plan with a field per column, and those that are only read to affect others."""
+        """Return a plan with a field per column, and those that are only read to affect others.
+
+        Raises SchemaFault if a column is not in the schema, unless the plan is lenient.
+        """
         by_name = {field.name: field for field in message.fields}
         places = {column.name: place for place, column in enumerate(type_)}
         unknown = [name for name in places if name not in by_name]

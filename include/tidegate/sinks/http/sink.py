@@ -46,7 +46,10 @@ class OpenEndpoint(OpenSink[HttpSink]):
             yield exposure
 
     def check_outbox(self, outbox: Outbox) -> None:
-        """Check that each emission fits into a request, and that the endpoint can be connected to."""
+        """Check that each emission fits into a request, and that the endpoint can be connected to.
+
+        Raises RecordTooLarge; SinkUnavailable or SettingsInvalid if it does not answer.
+        """
         form = form_of(self.declared)
         room = self.declared.max_bytes - len(form.before + form.between + form.behind)
         largest = largest_part(self.declared, outbox, room)
@@ -58,7 +61,7 @@ class OpenEndpoint(OpenSink[HttpSink]):
         self._endpoint().reach()
 
     def publish(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
-        """Send the requests that are not acknowledged yet."""
+        """Send the requests that are not acknowledged yet. Raises SinkAhead if a newer publisher has sent."""
         seq, attempt = outbox.plan.seq, outbox.attempt
         progress = lease.sink_progress(lease.stream, self.name)
         if progress is None or progress.seq < seq:

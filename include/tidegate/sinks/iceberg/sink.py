@@ -81,7 +81,10 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
             table.flush()
 
     def erase(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
-        """Delete the rows of the keys, and every file and snapshot that still shows them."""
+        """Delete the rows of the keys, and every file and snapshot that still shows them.
+
+        Raises SinkRefused if the table has branches or tags, which keep snapshots.
+        """
         with self._opened() as table:
             if not self._lacks(table, outbox, last_published) or table.table is None:
                 return
