@@ -26,7 +26,9 @@ SINKS = """\
 
 
 class Canary(Committed):
-    """Three batches that have the canary in outboxes, state and quarantine, and in an attempt that died."""
+    """Three batches that have the canary in outboxes, state and quarantine, in an attempt that died, and in
+    what a publisher left that died.
+    """
 
     def __init__(self, folder: Path, sinks: str = SINKS, ledger: str = "") -> None:
         folder.mkdir(exist_ok=True)
@@ -43,6 +45,7 @@ class Canary(Committed):
         records = [own, quarantined(3, 2, key=None, value=in_value), quarantined(3, 3, key=None)]
         self.add_file(3, "quarantine", "", pa.Table.from_pylist(records, QUARANTINE))
         self.written(4, "0000000004-000001-00000dea", {"second": [(KEY, VALUE)]})
+        leave_uncommitted(Path(self.app.lake(self.stream).table_sink(None)))
 
     def decide(self, seq: int, rows: Sequence[Row]) -> None:
         """Commit a batch with an outbox of both stages, and publish it."""
@@ -65,6 +68,17 @@ class Canary(Committed):
         copy = Canary(folder, self.sinks)
         copy.lease.release()
         return copy
+
+
+def leave_uncommitted(table: Path) -> Path:
+    """Leave what a dead publisher leaves in a Delta table's folder: a file with the canary that no version
+    names, another one that is half written, and a draft of an entry of the log. Return the first file.
+    """
+    written = next(path for path in table.glob("*.parquet") if KEY in pq.read_table(path)["key"].to_pylist())
+    left = Path(shutil.copy(written, table / "part-00001-dead.zstd.parquet"))
+    (table / "part-00002-dead.zstd.parquet#1").write_bytes(written.read_bytes()[:-8])
+    shutil.copy(max((table / "_delta_log").glob("*.json")), table / "_delta_log" / "_commit_dead.json.tmp")
+    return left
 
 
 def state_rows(rows: Sequence[Row], seq: int) -> pa.Table:

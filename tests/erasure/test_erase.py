@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.erasure.canary import KEY, VALUE, Canary, traces_of
+from tests.erasure.canary import KEY, VALUE, Canary, leave_uncommitted, traces_of
 from tests.recovery.commands import recover
 from tidegate import failpoints, inspect
 from tidegate.app import App
 from tidegate.erasure import ErasedKeys, plan_erasure, requested_keys
-from tidegate.errors import Halted, KeyErased, TidegateError
+from tidegate.errors import Halted, KeyErased, SinkUnavailable, TidegateError
 from tidegate.inspect.explain import explain
 from tidegate.maintenance import compact_state
 from tidegate.storage import Name
@@ -40,6 +43,38 @@ def test_no_file_has_an_erased_key(canary: Canary) -> None:
     assert (certificate.seq, certificate.number, certificate.request) == (4, 1, None)
     assert certificate.rows == {"state": 4, "outbox": 6, "quarantine": 2}
     assert certificate.finished_at is not None
+
+
+SHARED = "  - {kind: table, path: out/visitors, stage: first}\n"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Canary:
+    """A pipeline with a table in which others may write, too."""
+    canary = Canary(tmp_path / "home", SHARED)
+    canary.decide(1, [(KEY, VALUE), ("a", 1)])
+    return canary
+
+
+def test_uncommitted_file_of_a_shared_table_must_be_old(shared: Canary) -> None:
+    """A publisher may be about to commit a young file: without the file, the table would lose its rows."""
+    left = leave_uncommitted(Path(shared.app.lake(shared.stream).table_sink("out/visitors")))
+    with pytest.raises(SinkUnavailable, match=r"is about to commit it.*when the file is an hour old"):
+        shared.erase()
+    assert left.exists()
+    for file in left.parent.glob("part-0000*-dead*"):
+        os.utime(file, (0, 0))
+    shared.erase()
+    assert traces_of(shared.folder) == {KEY: [], str(VALUE): []}
+
+
+def test_uncommitted_files_without_the_key_stay(shared: Canary) -> None:
+    folder = Path(shared.app.lake(shared.stream).table_sink("out/visitors"))
+    others = {"other key": {"key": ["b"]}, "no key": {"n": [1]}}
+    for name, columns in others.items():
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    shared.erase()
+    assert {file.stem for file in folder.glob("*.parquet")} >= {*others}
 
 
 def test_other_keys_stay_as_they_were(canary: Canary) -> None:

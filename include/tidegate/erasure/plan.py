@@ -170,7 +170,11 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
         )
     own = [sink.name for sink in pipeline.sinks if sink.is_per_generation]
     if own and charge.withholds(stream.generation):
-        yield f"{', '.join(own)} of {stream}: its rows stay, since {stream} sends nothing now."
+        folder = app.lake(stream).table_sink(None)
+        yield (
+            f"{', '.join(own)} of {stream}: its rows stay, since {stream} sends nothing now. Delete "
+            f"the folder {folder} yourself."
+        )
     for given_up in app.ledger.given_up(stream):
         yield f"the export of batch {given_up.seq} in {given_up.export} stays: remove it yourself."
 

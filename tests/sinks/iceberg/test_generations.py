@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -16,10 +19,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.erasure.canary import traces_of
 from tests.generations.two_generations import NEW, OLD, Beside
-from tests.sinks.iceberg.lakehouse import duck
+from tests.sinks.iceberg.lakehouse import Lakehouse, duck
 from tidegate import failpoints
 from tidegate.erasure import erase, plan_erasure, requested_keys
 from tidegate.errors import TidegateError
+from tidegate.ledger import Stream
 
 KEY = "canary-4711"
 TABLE = "shop.seconds"
@@ -118,6 +122,7 @@ def erased(beside: Beside) -> None:
 
 
 @pytest.mark.parametrize("sinks", [APPEND, UPSERT])
+@pytest.mark.sample(1)
 def test_erasure_takes_what_each_generation_has_sent(tmp_path: Path, sinks: str) -> None:
     beside = beside_in(tmp_path / "home", sinks)
     beside.decide(beside.old, 3, [(KEY, 1), ("e", 1)])
@@ -135,3 +140,41 @@ def test_erasure_takes_what_each_generation_has_sent(tmp_path: Path, sinks: str)
     beside.rollback()
     beside.decide(beside.old, 5, [("e", 5)])
     assert ("visitors/1", 5, "e", 5) in rows(beside)
+
+
+def leave_uncommitted(folder: Path, generation: int) -> Path:
+    """Leave a file with the key, as if a publisher had died before its commit."""
+    written = next(
+        file
+        for file in sorted(folder.rglob("*.parquet"))
+        if "tidegate-visitors-g" in file.name and traces_of(file.parent, [KEY])[KEY]
+    )
+    name = re.sub(r"visitors-g\d+", f"visitors-g{generation}", written.name)
+    return Path(shutil.copy(written, written.with_name(f"0{name}")))
+
+
+def test_erasure_removes_files_of_dead_publishers(tmp_path: Path) -> None:
+    """Generation 1 was replaced, and generation 3 is not in the ledger any more."""
+    beside = beside_in(tmp_path / "home", APPEND)
+    beside.fill()
+    beside.promote(beside.new)
+    beside.decide(beside.new, 3, [(KEY, 30)])
+    warehouse = tmp_path / "home" / "warehouse"
+    for generation in (1, 2, 3):
+        leave_uncommitted(warehouse, generation)
+    erased(beside)
+    assert traces_of(tmp_path, [KEY]) == {KEY: []}
+
+
+def test_erasure_keeps_files_of_sending_generations(tmp_path: Path) -> None:
+    """No generation is in charge: each sends what it decides, and may be about to commit a file."""
+    stream = Lakehouse(tmp_path)
+    other = copy(stream)
+    other.stream = Stream("visitors", 2)
+    other.app.ledger.acquire(other.stream, "at work").release()
+    stream.decide(1, (KEY, 1), ("a", 1))
+    own, sent = (leave_uncommitted(tmp_path, generation) for generation in (1, 2))
+    for erasure in plan_erasure(stream.app, "visitors", requested_keys(stream.app, "visitors", None, [KEY])):
+        if erasure.stream == stream.stream:
+            erase(stream.app, erasure, "tester", lambda _: None)
+    assert (own.exists(), sent.exists()) == (False, True)

@@ -21,6 +21,8 @@ from tidegate.cli import cli
 from tidegate.errors import SinkUnavailable, TidegateError
 from tidegate.failpoints import FailpointRaised, ReplyLost
 from tidegate.kafka.shard import SendTask, send_here
+from tidegate.ledger import Stream
+from tidegate.sinks.port import shard_name
 
 MODES = ["append", "upsert", "insert_ignore", "history"]
 AFTER_COMMIT = "sql.commit=lose@5"
@@ -207,6 +209,32 @@ def test_giving_up_drops_the_tables_of_shards(
     done = CliRunner().invoke(cli, arguments, env=batches.environment)
     assert done.exit_code == 0, done.output
     assert tables(postgres_url) == []
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_erasure_drops_tables_of_every_generation(postgres_url: str, tmp_path: Path, mode: str) -> None:
+    """A generation that was dropped has left tables with rows of the key, which no publisher drops."""
+    sinks = f"  - {{kind: sql, table: visitors, mode: {mode}}}"
+    batches = Committed(tmp_path, sinks, sql=postgres_url)
+    batches.commit(1, {"first": [], "second": [("a", 1), ("b", 2)]})
+    batches.lease.release()
+    batches.publish(1)
+
+    def die(tasks: Sequence[SendTask]) -> list[int]:
+        send_pickled(tasks)
+        raise SinkUnavailable("It dies", "Run again.")
+
+    for name in ("visitors", "others"):
+        shard = shard_name(Stream(name, 2), "sql:visitors")
+        left = Sink(postgres_url, table="tried", shard=shard, stream=f"{name}/2")
+        left.publish(1, [])
+        with pytest.raises(SinkUnavailable):
+            publish(left, die, emission("a", 2), emission("b", 2))
+    assert len(tables(postgres_url)) == 4
+    done = CliRunner().invoke(cli, ["erase", "visitors", "--key", "a", "--yes"], env=batches.environment)
+    assert done.exit_code == 0, done.output
+    assert batches.query("SELECT DISTINCT key FROM visitors") == [("b",)]
+    assert len(tables(postgres_url)) == 2, "those of another pipeline stay"
 
 
 def test_schema_of_the_table_gets_its_shards(url: str) -> None:

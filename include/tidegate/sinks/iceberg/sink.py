@@ -7,7 +7,8 @@ one is refused, and the commit itself is the fence.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -98,10 +99,23 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
                 table.change(None, removal=rows_of_keys(_keys(outbox), self.context.stream.pipeline))
             # The snapshot before still lists the removed files in a manifest; the one after it does not.
             table.change(None)
-            table.remove_history()
+            table.remove_history(self._dead_writers())
             # The batch comes last: a process that is killed before begins again.
             table.change(self._mark(outbox.plan, outbox.attempt))
             table.flush()
+
+    def _dead_writers(self) -> Callable[[str], bool]:
+        """Return a function that says, by a file's name, whether nobody will commit the file any more.
+
+        So it is with files of this publisher, which is at work here, and of generations that send nothing.
+        """
+        own, ledger = self.context.stream, self.context.ledger
+        others = [stream for stream in ledger.streams() if stream.pipeline == own.pipeline and stream != own]
+        charge = ledger.charge(own.pipeline)
+        sending = {stream.generation for stream in others if not charge.withholds(stream.generation)}
+        # A name begins with that of the publisher: see `shard_name`.
+        named = re.compile(f"tidegate-{re.escape(own.pipeline)}-g([0-9]+)-")
+        return lambda file: (writer := named.search(file)) is not None and int(writer[1]) not in sending
 
     def erasure_effect(self) -> str:
         """Return a sentence on the rows, and on the table's earlier snapshots."""

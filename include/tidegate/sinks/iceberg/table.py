@@ -241,16 +241,20 @@ class SinkTable(CatalogTable):
         self._commit_once(transaction, snapshot_id)
         del self.table
 
-    def remove_history(self) -> None:
-        """Remove all snapshots but the current one, and the files that only they have, or that no snapshot of
-        this publisher ever got.
+    def remove_history(self, is_dead: Callable[[str], bool]) -> None:
+        """Remove all snapshots but the current one, and the files that only they have, or that no snapshot
+        ever got.
+
+        Args:
+            is_dead: Whether nobody will commit a file any more which a writer has written, by its name.
         """
         table = self.existing
         current = table.current_snapshot()
         assert current is not None, "a table of which rows were removed has a snapshot"
         current_files = set(map(path_of, files_of(table, current, discard_deleted=True)))
         former = [snapshot for snapshot in table.metadata.snapshots if snapshot != current]
-        files = {file for snapshot in former for file in files_of(table, snapshot)} | set(self._own_files())
+        files = {file for snapshot in former for file in files_of(table, snapshot)}
+        files |= {file for file in self._files() if is_dead(file.rpartition("/")[-1])}
         with failpoint("iceberg.remove"):
             # Manifest lists go last: a process that is killed before finds the other files by them again.
             for file in sorted(files, key=lambda file: "/snap-" in file):
@@ -323,14 +327,12 @@ class SinkTable(CatalogTable):
                     "Run again: it reads what the table has, and goes on from what is true.",
                 ) from None
 
-    def _own_files(self) -> Iterator[str]:
-        """Yield the data files and manifests that this publisher has written, also those that it never
-        committed.
-        """
+    def _files(self) -> Iterator[str]:
+        """Yield all files in the table's folder, also those that were never committed."""
         table = self.existing
         location = table.location()
         scheme, path = location[: len(location) - len(path_of(location))], path_of(location)
         system = table.io.fs_by_scheme(scheme.partition(":")[0] or "file", path.partition("/")[0])
         for info in system.get_file_info(FileSelector(path, recursive=True)):
-            if f"{self.tag}-" in info.base_name:
+            if info.type == FileType.File:
                 yield f"{scheme}{info.path}"

@@ -2,7 +2,8 @@
 
 The publisher then moves all rows to the sink's table, in the transaction that also moves the progress row. So
 readers see the whole batch, or nothing of it. The tables of the shards are beside the sink's table. If a
-publisher dies, the next large batch of the sink, or `tidegate recover`, drops the tables that it left behind.
+publisher dies, the next large batch of the sink, `tidegate recover` or `tidegate erase` drops the tables that
+it left behind.
 """
 
 from __future__ import annotations
@@ -87,29 +88,43 @@ def load_tasks(
 
     A task of an earlier try can still run: what it loads is in no table of this one.
     """
-    names = f"{table_prefix(shard)}{secrets.token_hex(4)}"
+    names = f"{shard_prefix(shard)}{secrets.token_hex(4)}"
     return [
         LoadTask(database, layout.target, f"{names}_{number}", str(shard.stream), part)
         for number, part in enumerate(parts)
     ]
 
 
-def table_prefix(shard: ProgressKey) -> str:
+def shard_prefix(shard: ProgressKey) -> str:
     """Return how the names of all tables of a publisher's shards begin."""
-    return f"tidegate_rows_{hashlib.sha256(shard.name.encode()).hexdigest()[:12]}_"
+    return f"{pipeline_prefix(shard)}{_digest(shard.name)}_"
+
+
+def pipeline_prefix(shard: ProgressKey) -> str:
+    """Return how the names of all tables of the pipeline's shards begin, of any sink and generation."""
+    return f"tidegate_rows_{_digest(shard.stream.pipeline)}_"
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:10]
 
 
 def can_load(connection: Connection, layout: Layout) -> bool:
     """Return whether tasks can load shards: the database has a way, and the user may create tables."""
-    return _tables(connection, layout.table) is not None
+    tables = _tables(connection, layout.table)
+    return tables is not None and tables.can_be_made()
 
 
-def drop_tables(connection: Connection, target: Target, shard: ProgressKey) -> None:
-    """Drop the tables of the shards, also those that earlier tries left behind."""
+def drop_tables(connection: Connection, target: Target, prefix: str) -> None:
+    """Drop the tables of shards whose names begin with the prefix, also those of earlier tries.
+
+    A publisher that loads at the same time fails, and loads again. Raises SinkRefused if another user owns
+    one of the tables.
+    """
     tables = _tables(connection, Table(target.name, MetaData(schema=target.schema)))
     if tables is not None:
         with failpoint("sql.drop"):
-            tables.drop(table_prefix(shard))
+            tables.drop(prefix)
 
 
 def move_rows(
@@ -149,7 +164,7 @@ def _tables(connection: Connection, table: Table) -> ShardTables | None:
 
 def _require_tables(connection: Connection, layout: Layout) -> ShardTables:
     tables = _tables(connection, layout.table)
-    if tables is None:
+    if tables is None or not tables.can_be_made():
         raise SinkUnavailable(
             f"The right to create tables beside {layout.target.table} was withdrawn while a batch was loaded",
             "Run again: one process publishes the batch then; nothing is lost or sent twice.",

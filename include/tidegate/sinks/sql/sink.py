@@ -38,7 +38,15 @@ from tidegate.sinks.sql.schema import (
     progress,
     unfit_emissions,
 )
-from tidegate.sinks.sql.shards import LoadTask, can_load, drop_tables, load_tasks, move_rows
+from tidegate.sinks.sql.shards import (
+    LoadTask,
+    can_load,
+    drop_tables,
+    load_tasks,
+    move_rows,
+    pipeline_prefix,
+    shard_prefix,
+)
 from tidegate.sinks.sql.write import TableWriter, exceeds, refused_rows, write
 from tidegate.storage.schema import KEY, KEY_COLUMNS, SOURCE, VALUE
 
@@ -92,7 +100,8 @@ class SqlPublisher:
             if newest == seq:
                 return 0
             may_load = can_load(connection, self._layout)
-            drop_tables(connection, self._layout.target, self._shard)
+            if may_load:
+                drop_tables(connection, self._layout.target, shard_prefix(self._shard))
         if not may_load:
             write = partial(self._write, seq, outbox.batches(COLUMNS))
             return self._change(seq, attempt, last_published, write)
@@ -185,7 +194,7 @@ class SqlPublisher:
     ) -> int:
         move_rows(connection, self._layout, tasks, loaded)
         self._end_versions(connection, outbox.plan.seq)
-        drop_tables(connection, self._layout.target, self._shard)
+        drop_tables(connection, self._layout.target, shard_prefix(self._shard))
         return outbox.emitted
 
     def _end_versions(self, connection: Connection, seq: int) -> None:
@@ -307,12 +316,13 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
     def erase(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
         """Delete the rows of the keys: with `upsert`, by their deletions."""
-        if self.target.overwrites:
-            self.publish(lease, outbox, last_published)
-            return
         with self.database() as database:
-            publisher = publisher_to(database, self, outbox)
-            publisher.erase(outbox.plan.seq, outbox.attempt, outbox.batches([KEY]), last_published)
+            if self.target.overwrites:
+                self.publish(lease, outbox, last_published)
+            else:
+                publisher = publisher_to(database, self, outbox)
+                publisher.erase(outbox.plan.seq, outbox.attempt, outbox.batches([KEY]), last_published)
+            self._drop_shard_tables(database)
 
     def erasure_effect(self) -> str:
         """Return a sentence on the rows, which are all deleted."""
@@ -389,10 +399,10 @@ class OpenSqlTable(OpenSink[SqlSink]):
         return sent
 
     def _drop_shard_tables(self, database: Database) -> None:
-        """Drop what a publisher left behind which will not be tried again."""
+        """Drop what publishers left behind, also those of generations that publish no more."""
         if database.dialect.has_shard_tables:
             with database.transaction() as connection:
-                drop_tables(connection, self.target, self.named_shard)
+                drop_tables(connection, self.target, pipeline_prefix(self.named_shard))
 
     @property
     def named_shard(self) -> ProgressKey:

@@ -31,6 +31,7 @@ from tidegate.ledger import LeasedLedger
 from tidegate.sinks.outbox import Outbox, table_rows
 from tidegate.sinks.places import require_apart
 from tidegate.sinks.port import Dataset, OpenSink, folder_dataset
+from tidegate.sinks.table.erasure import remove_keys
 from tidegate.sinks.table.model import TableSink
 from tidegate.storage.delta import (
     delta_errors,
@@ -49,8 +50,6 @@ FORMAT = 1
 
 _FORMAT = "tidegate.sink.format"
 _PROPERTIES = {_FORMAT: str(FORMAT)}
-_KEYS_AT_ONCE = 500
-"""The keys in one condition: a plan with very many texts takes delta-rs long."""
 
 
 @dataclass(frozen=True)
@@ -218,12 +217,12 @@ def seal(appender: Appender, seq: int, attempt: str) -> bool:
     return newest >= seq
 
 
-def erase_keys(appender: Appender, batch: tuple[int, str], keys: Sequence[str], last_published: int) -> None:
-    """Delete the rows of keys from a table, unless it has the batch, so that no earlier version shows them.
+def erase_keys(
+    appender: Appender, batch: tuple[int, str], keys: Sequence[str], last_published: int, *, is_shared: bool
+) -> None:
+    """Remove keys from a table, unless it has the batch; see `remove_keys`.
 
-    All versions before go: files that the table no longer names are deleted, and the log begins anew with a
-    checkpoint, since entries of the log quote the least and the largest key of files. Raises ProgressLost,
-    ProgressUnreadable, LedgerMismatch, Fenced, LakeUnavailable.
+    Raises ProgressLost, ProgressUnreadable, LedgerMismatch, Fenced, LakeUnavailable, SinkUnavailable.
     """
     path = appender.path
     with delta_errors(path), failpoint("table.erase"):
@@ -232,30 +231,9 @@ def erase_keys(appender: Appender, batch: tuple[int, str], keys: Sequence[str], 
         if table is None or newest >= batch[0]:
             return
         _check(appender, table, newest, last_published)
-        for part in range(0, len(keys), _KEYS_AT_ONCE):
-            table.delete(_is_one_of(keys[part : part + _KEYS_AT_ONCE]))
-        table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-        # The entry of the newest version, which readers need beside its checkpoint, names no key.
-        table = open_table(path)
-        table.create_checkpoint()
-        _remove_log_before(Store(path), table.version())
+        remove_keys(path, keys, is_shared=is_shared)
         # The number comes last: a process that is killed before begins again.
         _mark(appender, open_table(path), batch, {})
-
-
-def _is_one_of(keys: Sequence[str]) -> str:
-    texts = ", ".join("'" + key.replace("'", "''") + "'" for key in keys)
-    return f'"{KEY}" IN ({texts})'
-
-
-def _remove_log_before(store: Store, version: int) -> None:
-    """Remove the entries and checkpoints of earlier versions: the checkpoint of this one has all that
-    counts.
-    """
-    for file in store.listed("_delta_log"):
-        number = file.path.rpartition("/")[-1].partition(".")[0]
-        if number.isdecimal() and int(number) < version:
-            store.delete(file.path)
 
 
 def _mark(appender: Appender, table: DeltaTable, batch: tuple[int, str], removed: Mapping[str, int]) -> None:
@@ -354,7 +332,9 @@ class OpenDeltaTable(OpenSink[TableSink]):
         """Delete the rows of the keys, and every file and log entry that still shows them."""
         del lease
         keys = sorted({key for rows in outbox.batches([KEY]) for key in rows.column(KEY).to_pylist()})
-        erase_keys(self._appender, (outbox.plan.seq, outbox.attempt), keys, last_published)
+        # A table without a path is in the stream's own folder, where only its publisher writes.
+        is_shared, batch = self.declared.path is not None, (outbox.plan.seq, outbox.attempt)
+        erase_keys(self._appender, batch, keys, last_published, is_shared=is_shared)
 
     def erasure_effect(self) -> str:
         """Return a sentence on the rows, and on the table's earlier versions."""

@@ -319,9 +319,7 @@ class SqlDialect:
         return None
 
     def shard_tables(self, connection: Connection, table: Table) -> ShardTables | None:
-        """Return the tables of a batch's shards; None if the user may not create them, or the driver has no
-        way.
-        """
+        """Return the tables of a batch's shards; None if the driver has no way to load them."""
         del connection, table
         return None
 

@@ -61,6 +61,11 @@ class ShardTables:
         self._connection = connection
         self._table = table
 
+    def can_be_made(self) -> bool:
+        """Return whether the user may create tables in the schema of the sink's table."""
+        query = "SELECT has_schema_privilege(coalesce(%(schema)s, current_schema()), 'CREATE')"
+        return bool(self._connection.exec_driver_sql(query, {"schema": self._table.schema}).scalar())
+
     def load(self, name: str, rows: Iterable[pa.RecordBatch], chosen: OnePerKey | None) -> int:
         """Create the table of a shard, in place of one with that name, and return how many rows it has.
 
@@ -135,12 +140,6 @@ class ShardTables:
         return Table(
             name, MetaData(schema=schema or self._table.schema), *columns, Column(IS_DELETION, Boolean())
         )
-
-
-def may_create_tables(connection: Connection, table: Table) -> bool:
-    """Return whether the user may create tables in the schema of a table."""
-    query = "SELECT has_schema_privilege(coalesce(%(schema)s, current_schema()), 'CREATE')"
-    return bool(connection.exec_driver_sql(query, {"schema": table.schema}).scalar())
 
 
 def _create(cursor: Any, kind: str, new: Table, table: Table, end: str = "") -> None:

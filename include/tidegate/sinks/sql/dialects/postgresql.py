@@ -13,7 +13,7 @@ from sqlalchemy.types import TypeEngine
 
 from tidegate.postgres import connect_options
 from tidegate.sinks.sql.dialects.base import SqlDialect, Writer, inserting, replacing, sqlstate
-from tidegate.sinks.sql.dialects.copy import CopyWriter, ShardTables, may_create_tables
+from tidegate.sinks.sql.dialects.copy import CopyWriter, ShardTables
 
 # SQLSTATE classes of errors about a row: data, integrity, a view's check; and single ones: a value is too
 # long for an index, a trigger has raised an error
@@ -79,8 +79,7 @@ class Postgresql(SqlDialect):
         return CopyWriter(connection, table) if connection.exec_driver_sql(allowed).scalar() else None
 
     def shard_tables(self, connection: Connection, table: Table) -> ShardTables | None:
-        is_possible = connection.dialect.driver == "psycopg" and may_create_tables(connection, table)
-        return ShardTables(connection, table) if is_possible else None
+        return ShardTables(connection, table) if connection.dialect.driver == "psycopg" else None
 
 
 DIALECT = Postgresql()
