@@ -77,6 +77,7 @@ def test_sigterm_gives_the_lease_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "message"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "Terminated")]
 )
+@pytest.mark.sample(1)
 def test_signal_during_compute_is_no_memory_error(
     number: signal.Signals, message: str, tmp_path: Path
 ) -> None:

@@ -60,8 +60,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.source, self.sink = f"stock-{self.name}", f"availability-{self.name}"
-        self.create(self.source)
-        self.create(self.sink)
+        self.create(self.source, self.sink)
         self.write_pipeline()
         self.app = App.from_environment(self.environment)
 
@@ -75,8 +74,8 @@ class World:
             "TIDEGATE_SPARK_MASTER": "local[2]",
         }
 
-    def create(self, topic: str, partitions: int = 2) -> None:
-        self._admin(lambda admin: admin.create_topics([NewTopic(topic, partitions, 1)]))
+    def create(self, *topics: str, partitions: int = 2) -> None:
+        self._admin(lambda admin: admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]))
 
     def configure(self, topic: str, settings: Mapping[str, str]) -> None:
         """Change settings of a topic."""

@@ -87,6 +87,7 @@ HALTS = {
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("bring_about", "error", "step", "fix"), HALTS.values(), ids=HALTS)
+@pytest.mark.sample(2)
 def test_batch_that_no_retry_cures_is_wrong(
     world: World, bring_about: Callable[[World], None], error: type[Permanent], step: str, fix: str
 ) -> None:

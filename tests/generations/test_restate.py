@@ -82,6 +82,7 @@ def test_only_difference_of_spoiled_batch_is_sent(world: World) -> None:
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.sample(1)
 def test_restated_batch_corrects_an_iceberg_table(world: World, tmp_path: Path, mode: str) -> None:
     properties = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
 
@@ -121,6 +122,7 @@ def spoiled_and_corrected(
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.sample(1)
 def test_restated_batch_corrects_a_clickhouse_table(world: World, clickhouse_url: str, mode: str) -> None:
     spoiled_and_corrected(
         world,

@@ -44,6 +44,7 @@ def topic(secured: SecuredBroker) -> str:
 
 
 @pytest.mark.parametrize("kind", sampled(KINDS, SAMPLE))
+@pytest.mark.sample(1)
 def test_what_one_client_publishes_the_other_reads(secured: SecuredBroker, topic: str, kind: str) -> None:
     config = KafkaConfig.from_dict(KINDS[kind](secured))
     with KafkaLog(config) as log:
@@ -132,6 +133,7 @@ def test_tls_to_a_plain_listener_is_reported(secured: SecuredBroker, topic: str)
 
 
 @pytest.mark.parametrize("listener", ["TLS", "LOGIN"])
+@pytest.mark.sample(1)
 def test_listener_that_requires_more_names_the_setting(
     secured: SecuredBroker, topic: str, listener: str
 ) -> None:

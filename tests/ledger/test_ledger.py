@@ -586,6 +586,7 @@ def test_a_ledger_of_a_newer_schema_is_refused(url: str) -> None:
 
 @pytest.mark.process
 @pytest.mark.parametrize("action", ["kill", "kill_after"])
+@pytest.mark.sample(1)
 def test_killed_table_creation_leaves_an_openable_ledger(url: str, action: str, tmp_path: Path) -> None:
     engine = create_engine(url)
     armed = {

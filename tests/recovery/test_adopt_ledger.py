@@ -205,6 +205,7 @@ def test_a_promotion_is_not_noted_twice(promoted: Promoted) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("is_moved", [False, True], ids=["restored", "moved"])
+@pytest.mark.sample(2)
 def test_wherever_adopting_breaks_off_the_same_command_continues(
     promoted: Promoted, monkeypatch: pytest.MonkeyPatch, is_moved: bool, action: str
 ) -> None:

@@ -38,7 +38,7 @@ from tidegate.ledger.database import open_database
 from tidegate.maintenance.cleaning import remove_history
 from tidegate.storage.tables import TableChange
 
-COMPACTED_EVERY = 20
+COMPACTED_EVERY = 10
 FIRST, WIDENING = topic_facts.FIRST_WINDOW, topic_facts.WIDENING
 SECONDS = 300.0
 """Between two batches."""
@@ -282,15 +282,15 @@ def cost_in_the_beginning_and_at_the_end(line: Line, batches: int) -> list[Count
 @pytest.mark.heavy
 def test_batch_cost_is_constant_with_full_history(line: Line) -> None:
     line.keeps_history = True
-    beginning, end = cost_in_the_beginning_and_at_the_end(line, 80)
+    beginning, end = cost_in_the_beginning_and_at_the_end(line, 40)
     assert end == beginning
-    assert line.tables["state", "changes"].numbers == {"simulated/1": 80, "simulated/1/snapshots": 60}
-    assert line.rows()["tidegate_plans"] == 80
-    assert line.rows()["tidegate_snapshots"] == 80 // COMPACTED_EVERY
+    assert line.tables["state", "changes"].numbers == {"simulated/1": 40, "simulated/1/snapshots": 30}
+    assert line.rows()["tidegate_plans"] == 40
+    assert line.rows()["tidegate_snapshots"] == 40 // COMPACTED_EVERY
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("batches", [80, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("batches", [40, pytest.param(2000, marks=pytest.mark.long)])
 def test_batch_cost_is_constant_over_time(line: Line, batches: int) -> None:
     beginning, end = cost_in_the_beginning_and_at_the_end(line, batches)
     assert end == beginning

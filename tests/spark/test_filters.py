@@ -57,7 +57,7 @@ def record(key: str | None, n: int | None, timestamp: int, offset: int) -> CaseR
 values = st.tuples(st.sampled_from("ab"), st.none() | st.integers(0, 4), st.integers(0, 40))
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", STAGES)
 @given(given_values=st.lists(values, max_size=12), cut=st.integers(0, 12))
@@ -82,6 +82,7 @@ def test_removed_records_only_advance_time(
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.sample(1)
 def test_batch_accounts_for_removed_records(spark: SparkSession, tmp_path: Path, place: str) -> None:
     of_source, of_stage = PLACES[place]
     played = Played(spark, made(STAGES["change"] | of_stage, **of_source), tmp_path)
@@ -119,6 +120,7 @@ def test_source_filter_comes_before_repetitions(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.sample(1)
 def test_select_is_not_computed_of_removed_records(spark: SparkSession, tmp_path: Path, place: str) -> None:
     of_source, of_stage = PLACES[place]
     stage = {"select": {"x": "10 div (n - 1)"}, "emit": {"on": "change"}, **of_stage}
@@ -143,6 +145,7 @@ def test_filter_without_a_result_fails_the_batch(
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.sample(1)
 def test_explanation_shows_a_removed_record(spark: SparkSession, tmp_path: Path, place: str) -> None:
     of_source, of_stage = PLACES[place]
     played = Played(spark, made(STAGES["change"] | of_stage, **of_source), tmp_path)

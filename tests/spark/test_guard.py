@@ -69,6 +69,7 @@ def records(*numbers: int) -> list[CaseRecord]:
     [(COLUMNS, []), (CONDITIONS, []), (ARGUMENTS, [FIRST])],
     ids=["columns", "conditions", "arguments of aggregates in a later stage"],
 )
+@pytest.mark.sample(1)
 def test_records_that_fail_are_quarantined_whole(
     spark: SparkSession, tmp_path: Path, of_stage: Mapping[str, Any], before: list[Any]
 ) -> None:
@@ -86,6 +87,7 @@ def test_records_that_fail_are_quarantined_whole(
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["of records", "of emissions"])
+@pytest.mark.sample(1)
 def test_stage_that_stops_names_the_record(spark: SparkSession, tmp_path: Path, later: bool) -> None:
     before = [FIRST] if later else []
     played = Played(spark, made(*before, stage("stop", PLAIN)), tmp_path)

@@ -60,6 +60,7 @@ def test_a_state_has_one_row_for_each_key(spark: SparkSession, tmp_path: Path, r
 @pytest.mark.parametrize(
     ("key", "on"), [(["id"], "id"), (["id", "country"], "country")], ids=["one column", "several"]
 )
+@pytest.mark.sample(1)
 def test_state_is_looked_up_by_key_columns(
     spark: SparkSession, tmp_path: Path, key: list[str], on: str
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_text_is_not_compared_with_a_timestamp(
 
 
 @pytest.mark.parametrize("select", ["name", "reverse(name)"], ids=["a column", "of a type that Spark knows"])
+@pytest.mark.sample(1)
 def test_empty_state_is_an_empty_table(
     spark: SparkSession, tmp_path: Path, regions: StateVersion, select: str
 ) -> None:

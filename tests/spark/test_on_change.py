@@ -173,6 +173,7 @@ def in_sql(records: Sequence[tuple[Any, ...]], rates: Sequence[tuple[Any, ...]])
     """).fetchall()
 
 
+@pytest.mark.long
 def test_case_joins_again_at_the_time_of_batches(spark: SparkSession, tmp_path: Path) -> None:
     quiet = {"name": "quiet", "from": "prices", "emit": {"on": "quiet", "after": "10s"}}
     stages = [{"name": "prices", "emit": {"on": "change"}}, quiet]

@@ -92,6 +92,7 @@ def computed(session: SparkSession, sql: str, text: str) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("sql", CONVERTED_BY_SPARK)
+@pytest.mark.sample(10)
 def test_implicit_conversion_of_text_is_refused(frame: DataFrame, sql: str) -> None:
     with pytest.raises(PipelineInvalid, match="takes a text for a timestamp"):
         require_no_conversions(frame, ["n + 1", sql], "p")
@@ -102,7 +103,7 @@ def test_other_expressions_are_accepted(frame: DataFrame) -> None:
     require_no_conversions(frame, ACCEPTED, "p")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("sql", EXPLICIT)
 def test_cast_fails_only_on_a_time_of_day(session: SparkSession, sql: str) -> None:
@@ -117,6 +118,7 @@ def test_cast_fails_only_on_a_time_of_day(session: SparkSession, sql: str) -> No
 
 @pytest.mark.spark
 @pytest.mark.parametrize("sql", TRIED)
+@pytest.mark.sample(1)
 def test_try_cast_gives_null_for_time_of_day(session: SparkSession, sql: str) -> None:
     assert computed(session, sql, "10:30") is None
     assert computed(session, sql, "T10") is None

@@ -161,6 +161,7 @@ def test_failed_request_is_repeated(
 
 
 @pytest.mark.parametrize("kind", ["fail", "stall", "lose"])
+@pytest.mark.sample(1)
 def test_failed_table_creation_creates_one_table(
     table: SharedDeltaTable, server: S3Server, kind: FaultKind
 ) -> None:
@@ -216,7 +217,7 @@ def test_unanswering_store_is_transient(store: Store, server: S3Server, kind: Fa
     assert fault.met > 1
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["fail", "stall"])
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "uploads"), ("PUT", "partNumber"), ("POST", "uploadId")]
@@ -246,6 +247,7 @@ def test_a_row_group_is_read_in_few_requests(store: Store, server: S3Server) -> 
 
 
 @pytest.mark.parametrize("kind", ["fail", "stall", "lose"])
+@pytest.mark.sample(1)
 def test_a_commit_that_goes_wrong_is_there_once(
     table: SharedDeltaTable, server: S3Server, kind: FaultKind
 ) -> None:

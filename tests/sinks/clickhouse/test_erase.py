@@ -59,7 +59,7 @@ def test_no_statement_has_an_erased_key(tmp_path: Path, clickhouse_url: str) -> 
 
 @pytest.mark.parametrize("action", ["raise", "lose"])
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_failed_erasure_goes_on(
     tmp_path: Path, clickhouse_url: str, monkeypatch: pytest.MonkeyPatch, point: str, action: str
 ) -> None:

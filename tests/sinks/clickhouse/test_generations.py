@@ -137,6 +137,7 @@ def erased(beside: Beside) -> None:
 
 
 @pytest.mark.parametrize("sinks", [APPEND, UPSERT])
+@pytest.mark.sample(1)
 def test_erasure_takes_what_each_generation_has_sent(tmp_path: Path, clickhouse_url: str, sinks: str) -> None:
     beside = beside_in(tmp_path / "home", clickhouse_url, sinks)
     beside.decide(beside.old, 3, [(KEY, 1), ("e", 1)])

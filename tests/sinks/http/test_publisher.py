@@ -322,6 +322,7 @@ def test_kill_anywhere_sends_each_emission_once(committed: Committed, endpoint: 
 
 @pytest.mark.process
 @pytest.mark.parametrize("point", ["http.send=kill_after@2", "ledger.set_sink_progress=kill@2"])
+@pytest.mark.sample(1)
 def test_killed_process_sends_no_emission_twice(committed: Committed, endpoint: Endpoint, point: str) -> None:
     kill_publisher(committed, point)
     assert len(endpoint.arrivals) == 2

@@ -72,6 +72,7 @@ def objects(server: S3Server) -> list[Path]:
     ("sinks", "expected"),
     [(APPEND, [("a", 1, 1), ("a", 2, 2), ("b", 1, 1), ("b", None, 2)]), (UPSERT, [("a", 2, 2)])],
 )
+@pytest.mark.sample(1)
 def test_object_store_gets_each_batch_once(
     server: S3Server, tmp_path: Path, sinks: str, expected: Rows
 ) -> None:
@@ -127,7 +128,7 @@ def test_killed_publisher_leaves_each_row_once(
 
 
 @pytest.mark.parametrize("point", ["", "iceberg.erase", "iceberg.commit", "iceberg.remove"])
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 def test_no_object_shows_an_erased_key(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -187,6 +188,7 @@ def test_bucket_that_is_gone_later_is_refused(server: S3Server, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("method", ["HEAD", "GET", "PUT"])
+@pytest.mark.sample(1)
 def test_refused_login_says_what_to_correct(server: S3Server, tmp_path: Path, method: str) -> None:
     stream = StoredLakehouse(server, tmp_path / "home")
     stream.decide(1, ("a", 1))

@@ -69,7 +69,7 @@ def test_all_rows_of_a_batch_can_be_refused(url: str) -> None:
     assert sorted(refused(sink, 1, [emission(f"k{n}", 9) for n in range(7)])) == list(range(7))
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("most", "refusals", "savepoints"), [(None, 64, 79), (2, 3, 7), (0, 1, 5), (64, 64, 79)]
 )
