@@ -110,9 +110,9 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
         So it is with files of this publisher, which is at work here, and of generations that send nothing.
         """
         own, ledger = self.context.stream, self.context.ledger
-        others = [stream for stream in ledger.streams() if stream.pipeline == own.pipeline and stream != own]
+        streams = [stream for stream in ledger.streams() if stream.pipeline == own.pipeline and stream != own]
         charge = ledger.charge(own.pipeline)
-        sending = {stream.generation for stream in others if not charge.withholds(stream.generation)}
+        sending = {stream.generation for stream in streams if not charge.withholds(stream.generation)}
         # A name begins with that of the publisher: see `shard_name`.
         named = re.compile(f"tidegate-{re.escape(own.pipeline)}-g([0-9]+)-")
         return lambda file: (writer := named.search(file)) is not None and int(writer[1]) not in sending
