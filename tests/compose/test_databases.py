@@ -88,6 +88,7 @@ def test_the_ledger_can_be_opened_in_its_database(server: int, tmp_path: Path) -
 
 
 @pytest.mark.airflow
+@pytest.mark.long
 def test_airflow_makes_its_tables_and_reads_them_asynchronously(server: int, tmp_path: Path) -> None:
     assert _initialise(server, tmp_path).returncode == 0
     variables = dict(os.environ, AIRFLOW_HOME=str(tmp_path))

@@ -45,6 +45,7 @@ def read(broker: KafkaBroker, topic: str, count: int) -> list[bytes]:
     return values
 
 
+@pytest.mark.long
 def test_broker_keeps_data_and_port_after_kill(broker: KafkaBroker) -> None:
     address = broker.bootstrap_servers
     create(broker, "kept")

@@ -180,6 +180,7 @@ def _scheduled_run(line: Line, dag_id: str) -> str | None:
     return next((run["dag_run_id"] for run in runs if run["run_type"] == "scheduled"), None)
 
 
+@pytest.mark.long
 def test_spark_submit_computes_the_same_without_secrets(killed: Line) -> None:
     killed.run("submitted", "submitted")
     assert read_published(killed.servers, "submitted") == expected_availability(EVENTS)

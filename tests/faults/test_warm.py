@@ -14,7 +14,7 @@ import pytest
 from tests.faults.processes import fork
 from tests.faults.warm import WarmSpark
 
-pytestmark = [pytest.mark.spark, pytest.mark.heavy]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
 def _slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

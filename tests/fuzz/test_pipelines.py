@@ -37,7 +37,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Drawn:
     return accepted
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_drawn_pipelines_cover_all_kinds_of_stages(drawn: Drawn) -> None:
     assert len(drawn) > 30
     stages = [stage for _, pipeline, _, _ in drawn for stage in pipeline.stages]
@@ -54,13 +54,13 @@ def test_records_are_drawn_for_each_format() -> None:
     assert set(get_args(Source.model_fields["format"].annotation)) == COMPUTED
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_schema_file_pipelines_of_each_kind_are_accepted(drawn: Drawn) -> None:
     sources = [source for _, pipeline, _, _ in drawn for source in pipeline.sources.values()]
     assert {source.format for source in sources if source.schema_file is not None} == {*KINDS}
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_naive_model_covers_some_drawn_pipelines(drawn: Drawn) -> None:
     covered = 0
     for dice, pipeline, text, folder in drawn:

@@ -32,6 +32,9 @@ from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
 from tidegate.sinks.sql.progress import restart_after
 
+# Each test in `make test` with three kinds of databases, and with all of them in `make e2e`.
+pytestmark = pytest.mark.sample(3)
+
 AFTER_COMMIT = "sql.commit=lose@2"
 FAULTS = (
     "sql.connect=raise",
