@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from tidegate.errors import LakeDamaged, SinkUnavailable
 from tidegate.storage.delta import open_table
@@ -37,7 +36,7 @@ def remove_keys(path: str, keys: Sequence[str], *, is_shared: bool) -> None:
         table.delete(_is_one_of(keys[part : part + _KEYS_AT_ONCE]))
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     # delta-rs only removes files that the log has named, unless it may also remove those of other writers.
-    _remove_uncommitted(table, store, pa.array(keys, pa.string()), is_shared)
+    _remove_uncommitted(store, pa.array(keys, pa.string()), is_shared)
     # The entry of the newest version, which readers need beside its checkpoint, names no key.
     table = open_table(path)
     table.create_checkpoint()
@@ -49,11 +48,13 @@ def _is_one_of(keys: Sequence[str]) -> str:
     return f'"{KEY}" IN ({texts})'
 
 
-def _remove_uncommitted(table: DeltaTable, store: Store, keys: pa.Array, is_shared: bool) -> None:
+def _remove_uncommitted(store: Store, keys: pa.Array, is_shared: bool) -> None:
     """Delete files with rows of the keys that no version names: a publisher died before its commit."""
+    # The table is opened after its files are listed: whatever was committed before is named.
+    files = store.listed("")
     # By their last parts, which are unique: folders of partitions are encoded in the log.
-    named = {uri.rpartition("/")[-1] for uri in table.file_uris()}
-    for file in store.listed(""):
+    named = {uri.rpartition("/")[-1] for uri in open_table(store.root).file_uris()}
+    for file in files:
         is_data = ".parquet" in file.path and not file.path.startswith("_")
         if is_data and file.path.rpartition("/")[-1] not in named and _may_have(store, file, keys):
             if is_shared and time.time() - file.changed_at < _IN_FLIGHT_S:
