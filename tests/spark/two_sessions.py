@@ -20,7 +20,7 @@ def _pids(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _lives_on(worker: int) -> bool:
     """Return whether a worker is still there some seconds after Spark has told it to end."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 5
     while Path(f"/proc/{worker}").exists():
         if time.monotonic() > deadline:
             return True

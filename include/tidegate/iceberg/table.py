@@ -181,12 +181,7 @@ class CatalogTable:
 
     def new_name(self) -> str:
         """Return a part of the names of new files that no other change has. It names the writer."""
-        return f"{self.tag}-{uuid4()}"
-
-    @property
-    def tag(self) -> str:
-        """The beginning of the names of the writer's files."""
-        return re.sub(r"[:/]", "-", self.writer)
+        return re.sub(r"[:/]", "-", f"{self.writer}-{uuid4()}")
 
 
 class _ReplaceFiles(_OverwriteFiles):  # type: ignore[misc]  # see mypy.overrides

@@ -4,6 +4,7 @@ A kind is a folder here: a model, and a class that implements `OpenSink`."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -450,6 +451,16 @@ def shard_name(stream: Stream, sink: str) -> str:
         shard_name(Stream("orders", 1), "kafka:stock")  # "tidegate-orders-g1-kafka:stock"
     """
     return f"tidegate-{stream.pipeline}-g{stream.generation}-{sink}"
+
+
+def generation_in(text: str, pipeline: str) -> int | None:
+    """Return the generation of a pipeline whose publisher is named in a text; None if none is.
+
+    Example: `generation_in("00000-tidegate-orders-g2-kafka-stock.avro", "orders")` is 2
+    """
+    # The name of a pipeline has no hyphen, so it cannot be the end of another pipeline's name.
+    named = re.search(f"tidegate-{re.escape(pipeline)}-g([0-9]+)-", text)
+    return None if named is None else int(named[1])
 
 
 def open_sinks(pipeline: Pipeline, context: SinkContext) -> list[OpenSink[Any]]:

@@ -32,7 +32,7 @@ from tidegate.sinks.sql.database import Database
 from tidegate.sinks.sql.dialects import SqlDialect, dialect_named
 from tidegate.sinks.sql.progress import restart_after
 
-# Each test in `make test` with three kinds of databases, and with all of them in `make e2e`.
+# `make test` runs each test with three kinds of databases, and `make e2e` with all of them.
 pytestmark = pytest.mark.sample(3)
 
 AFTER_COMMIT = "sql.commit=lose@2"

@@ -7,7 +7,6 @@ one is refused, and the commit itself is the fence.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -29,7 +28,7 @@ from tidegate.sinks.iceberg.table import (
 )
 from tidegate.sinks.outbox import Outbox, check_names, table_rows
 from tidegate.sinks.places import require_apart
-from tidegate.sinks.port import Dataset, OpenSink
+from tidegate.sinks.port import Dataset, OpenSink, generation_in
 from tidegate.storage.schema import KEY, VALUE, window_columns
 
 
@@ -107,15 +106,13 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
     def _dead_writers(self) -> Callable[[str], bool]:
         """Return a function that says, by a file's name, whether nobody will commit the file any more.
 
-        So it is with files of this publisher, which is at work here, and of generations that send nothing.
+        Nobody commits files of this publisher, which is at work here, or of generations that send nothing.
         """
         own, ledger = self.context.stream, self.context.ledger
         streams = [stream for stream in ledger.streams() if stream.pipeline == own.pipeline and stream != own]
         charge = ledger.charge(own.pipeline)
         sending = {stream.generation for stream in streams if not charge.withholds(stream.generation)}
-        # A name begins with that of the publisher: see `shard_name`.
-        named = re.compile(f"tidegate-{re.escape(own.pipeline)}-g([0-9]+)-")
-        return lambda file: (writer := named.search(file)) is not None and int(writer[1]) not in sending
+        return lambda file: generation_in(file, own.pipeline) not in (None, *sending)
 
     def erasure_effect(self) -> str:
         """Return a sentence on the rows, and on the table's earlier snapshots."""

@@ -246,7 +246,7 @@ class SinkTable(CatalogTable):
         ever got.
 
         Args:
-            is_dead: Whether nobody will commit a file any more which a writer has written, by its name.
+            is_dead: Says, by the name of a file that no snapshot has, that nobody will commit it any more.
         """
         table = self.existing
         current = table.current_snapshot()

@@ -111,8 +111,7 @@ def _digest(name: str) -> str:
 
 def can_load(connection: Connection, layout: Layout) -> bool:
     """Return whether tasks can load shards: the database has a way, and the user may create tables."""
-    tables = _tables(connection, layout.table)
-    return tables is not None and tables.can_be_made()
+    return _tables_to_make(connection, layout) is not None
 
 
 def drop_tables(connection: Connection, target: Target, prefix: str) -> None:
@@ -162,9 +161,14 @@ def _tables(connection: Connection, table: Table) -> ShardTables | None:
     return dialect_named(connection.dialect.name).shard_tables(connection, table)
 
 
-def _require_tables(connection: Connection, layout: Layout) -> ShardTables:
+def _tables_to_make(connection: Connection, layout: Layout) -> ShardTables | None:
     tables = _tables(connection, layout.table)
-    if tables is None or not tables.can_be_made():
+    return tables if tables is not None and tables.can_be_made() else None
+
+
+def _require_tables(connection: Connection, layout: Layout) -> ShardTables:
+    tables = _tables_to_make(connection, layout)
+    if tables is None:
         raise SinkUnavailable(
             f"The right to create tables beside {layout.target.table} was withdrawn while a batch was loaded",
             "Run again: one process publishes the batch then; nothing is lost or sent twice.",

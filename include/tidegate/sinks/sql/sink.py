@@ -316,12 +316,13 @@ class OpenSqlTable(OpenSink[SqlSink]):
 
     def erase(self, lease: LeasedLedger, outbox: Outbox, last_published: int) -> None:
         """Delete the rows of the keys: with `upsert`, by their deletions."""
-        with self.database() as database:
-            if self.target.overwrites:
-                self.publish(lease, outbox, last_published)
-            else:
+        if self.target.overwrites:
+            self.publish(lease, outbox, last_published)
+        else:
+            with self.database() as database:
                 publisher = publisher_to(database, self, outbox)
                 publisher.erase(outbox.plan.seq, outbox.attempt, outbox.batches([KEY]), last_published)
+        with self.database() as database:
             self._drop_shard_tables(database)
 
     def erasure_effect(self) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from posixpath import basename
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from tidegate.errors import LakeDamaged, SinkUnavailable
 from tidegate.storage.delta import open_table
@@ -17,28 +19,34 @@ from tidegate.storage.store import Listed, Store
 _KEYS_AT_ONCE = 500
 """The keys in one condition: a plan with very many texts takes delta-rs long."""
 _IN_FLIGHT_S = 3600.0
-"""A publisher commits a file at most so many seconds after it has written it, or never."""
+"""A file that no version names after this time is taken for one that nobody will commit."""
 
 
-def remove_keys(path: str, keys: Sequence[str], *, is_shared: bool) -> None:
+def remove_keys(table: DeltaTable, path: str, keys: Sequence[str], *, is_shared: bool) -> None:
     """Delete the rows of keys from a table, so that no file of it shows them.
 
     All versions before go: files that the table no longer names are deleted, and the log begins anew with a
     checkpoint, since entries of the log quote the least and the largest key of files.
 
     Args:
+        path: The table's folder or URI.
         is_shared: Whether others may write to the table at the same time.
 
     Raises SinkUnavailable if somebody may be about to commit a file with a key.
     """
-    table, store = open_table(path), Store(path)
+    store = Store(path)
     for part in range(0, len(keys), _KEYS_AT_ONCE):
         table.delete(_is_one_of(keys[part : part + _KEYS_AT_ONCE]))
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     # delta-rs only removes files that the log has named, unless it may also remove those of other writers.
-    _remove_uncommitted(store, pa.array(keys, pa.string()), is_shared)
-    # The entry of the newest version, which readers need beside its checkpoint, names no key.
+    files = store.listed("")
+    # The table is opened after its files are listed: what was committed before then is named.
     table = open_table(path)
+    # By their last parts, which are unique: folders of partitions are encoded in the log.
+    named = {basename(uri) for uri in table.file_uris()}
+    unnamed = [file for file in files if _is_data(file) and basename(file.path) not in named]
+    _remove_uncommitted(store, unnamed, pa.array(keys, pa.string()), is_shared)
+    # The entry of the newest version, which readers need beside its checkpoint, names no key.
     table.create_checkpoint()
     _remove_log_before(store, table.version())
 
@@ -48,15 +56,17 @@ def _is_one_of(keys: Sequence[str]) -> str:
     return f'"{KEY}" IN ({texts})'
 
 
-def _remove_uncommitted(store: Store, keys: pa.Array, is_shared: bool) -> None:
-    """Delete files with rows of the keys that no version names: a publisher died before its commit."""
-    # The table is opened after its files are listed: whatever was committed before is named.
-    files = store.listed("")
-    # By their last parts, which are unique: folders of partitions are encoded in the log.
-    named = {uri.rpartition("/")[-1] for uri in open_table(store.root).file_uris()}
+def _is_data(file: Listed) -> bool:
+    """Return whether a file is one of data, whole or half written, by its name."""
+    return ".parquet" in file.path and not file.path.startswith("_")
+
+
+def _remove_uncommitted(store: Store, files: Iterable[Listed], keys: pa.Array, is_shared: bool) -> None:
+    """Delete those of the files that have rows of the keys. No version names them: a publisher died before
+    its commit.
+    """
     for file in files:
-        is_data = ".parquet" in file.path and not file.path.startswith("_")
-        if is_data and file.path.rpartition("/")[-1] not in named and _may_have(store, file, keys):
+        if _may_have(store, file, keys):
             if is_shared and time.time() - file.changed_at < _IN_FLIGHT_S:
                 raise SinkUnavailable(
                     f"The file {file.path} of the table {store.root} has an erased key, and no version of "
@@ -86,10 +96,10 @@ def _may_have(store: Store, file: Listed, keys: pa.Array) -> bool:
 def _remove_log_before(store: Store, version: int) -> None:
     """Remove the entries and checkpoints of earlier versions: the checkpoint of this one has all that counts.
 
-    Drafts of entries go, too: who is about to commit one tries again.
+    Drafts of entries go, too: a writer that is about to commit one fails, and can run again.
     """
     for file in store.listed("_delta_log"):
-        name = file.path.rpartition("/")[-1]
+        name = basename(file.path)
         number = name.partition(".")[0]
         if name.startswith("_commit_") or (number.isdecimal() and int(number) < version):
             store.delete(file.path)

@@ -231,7 +231,7 @@ def erase_keys(
         if table is None or newest >= batch[0]:
             return
         _check(appender, table, newest, last_published)
-        remove_keys(path, keys, is_shared=is_shared)
+        remove_keys(table, path, keys, is_shared=is_shared)
         # The number comes last: a process that is killed before begins again.
         _mark(appender, open_table(path), batch, {})
 
