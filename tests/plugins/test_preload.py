@@ -18,6 +18,8 @@ import tidegate_airflow.preload
 from tidegate.model.compiled import parts
 from tidegate.model.pipeline import Written
 before = set(sys.modules)
+from tidegate.quality.expectations import registry
+from tidegate.quality.pages import _view
 from tidegate_airflow import pipeline_dags
 dags = pipeline_dags()
 loaded = {name for name in set(sys.modules) - before if name.startswith("tidegate")}
@@ -26,7 +28,9 @@ if in_child == 0:
     os._exit(json in gc.get_objects())
 print(json.dumps({
     "dags": len(dags),
-    "steps": [name in before for name in ("tidegate.batch.compute", "great_expectations", "pyarrow.parquet")],
+    "steps": [name in before for name in ("tidegate.batch.compute", "great_expectations", "grpc")],
+    "expectations": len(dict.items(registry._registered_expectations)) > 50,
+    "templates": len(_view().env.cache) > 10,
     "imported": sorted(loaded - {"tidegate_airflow.spark_jobs"}),  # an empty package, where the jobs are
     "complete": Written.__pydantic_complete__,
     "parts": parts.cache_info().currsize,
@@ -46,4 +50,42 @@ def test_preloaded_process_leaves_tasks_nothing_to_import(tmp_path: Path) -> Non
     report = json.loads(done.stdout.splitlines()[-1])
     assert report.pop("dags") > 0
     assert report.pop("frozen") > 100_000
-    assert report == {"steps": [True] * 3, "imported": [], "complete": True, "parts": 1, "child": 0}
+    assert report == {
+        "steps": [True] * 3,
+        "expectations": True,
+        "templates": True,
+        "imported": [],
+        "complete": True,
+        "parts": 1,
+        "child": 0,
+    }
+
+
+_BROKEN = """
+import sys
+
+class Breaking:
+    def find_spec(self, name, *_):
+        if name == "tidegate.inspect":
+            raise RuntimeError("half of an upgrade")
+
+sys.meta_path.insert(0, Breaking())
+import tidegate_airflow.preload
+"""
+
+
+@pytest.mark.airflow
+def test_failed_preload_leaves_fork_server_alive(tmp_path: Path) -> None:
+    environment = {**os.environ, "TIDEGATE_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", _BROKEN]
+    done = subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "the preload failed" in done.stdout
+    assert "half of an upgrade" in done.stdout

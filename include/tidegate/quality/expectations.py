@@ -87,6 +87,11 @@ def _with_all_sources(initialise: Callable[..., None]) -> Callable[..., None]:
     return importing
 
 
+def import_expectations() -> None:
+    """Import the classes of all expectations, which are otherwise imported when a suite names them."""
+    registry._registered_expectations.items()
+
+
 class _Registered(dict[str, Any]):
     """The classes of expectations by their types. A class of Great Expectations registers itself when its
     module is executed.

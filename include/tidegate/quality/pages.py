@@ -79,6 +79,13 @@ class Page(DefaultJinjaPageView):  # type: ignore[misc]  # Great Expectations is
         self.env.loader = ChoiceLoader([DictLoader({"page.j2": _PAGE}), self.env.loader])
 
 
+def compile_templates() -> None:
+    """Compile the templates of pages, which otherwise happens when the first page of a process is made."""
+    environment = _view().env
+    for name in environment.list_templates(extensions=["j2"]):
+        environment.get_template(name)
+
+
 def page_of(audit: Audit, evaluated: Sequence[Evaluation], verdict: Verdict) -> str:
     """Return the page's HTML.
 
