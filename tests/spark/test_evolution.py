@@ -213,6 +213,17 @@ def test_aggregates_survive_rename_widening_and_removal(stream: Evolving) -> Non
     assert (value["highest"], value["total"], value["n"], value["each"]) == (2**40, 2**40 + 2, 3, [1, 2**40])
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "number"), [("int", "double", 100.0), ("bigint", "decimal(25,3)", Decimal("100.000"))]
+)
+def test_distinct_numbers_are_counted_once_in_wider_types(
+    stream: Evolving, before: str, after: str, number: Any
+) -> None:
+    stage = {"reduce": {"n": "approx_count_distinct(x)"}, "emit": {"on": "update"}}
+    stream.batch(pipeline_of(f"x {before}", stage), [("a", {"n": 100})])
+    assert stream.batch(pipeline_of(f"x {after}", stage), [("a", {"n": number})]) == [("a", {"n": 1})]
+
+
 def test_open_window_closes_with_current_columns(stream: Evolving) -> None:
     stage = {"window": {"tumbling": "10s"}, "emit": {"on": "window_close", "clock": "stream"}}
     stream.batch(pipeline_of("x int", {**stage, "reduce": {"most": "max(x)"}}), [("a", {"most": 5})])

@@ -36,14 +36,17 @@ def _add(accumulator: Accumulator, value: Any) -> Accumulator:
 
 
 def _hash(value: Any) -> int:
-    if isinstance(value, bytes):
-        content = value
-    elif isinstance(value, Decimal):
-        content = str(value.normalize(WIDE)).encode()  # with as many digits as it needs, whatever its type
-    else:
-        # -0.0 is 0.0; NaN has one text
-        content = str(value + 0.0 if isinstance(value, float) else value).encode("utf-8", "surrogatepass")
+    content = value if isinstance(value, bytes) else _text(value).encode("utf-8", "surrogatepass")
     return xxhash.xxh64_intdigest(content) - 2**63
+
+
+def _text(value: Any) -> str:
+    """Return the text of a value, the same for equal numbers of all types: a column may get a wider one."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))  # -0.0 is 0
+    if isinstance(value, Decimal):
+        return f"{value.normalize(WIDE):f}"
+    return str(value)
 
 
 def _settled(hashes: dict[int, None], sketch: bytes | None) -> Accumulator:
