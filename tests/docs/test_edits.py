@@ -37,7 +37,10 @@ CASES: dict[str, list[str]] = {
         ),
         *("how long repetitions are remembered", "a sequence", "how long deletions are remembered"),
     ],
-    "`source.columns`: added, or removed and not used": ["a column more", "a column less that is not used"],
+    "`source.columns`: added, or removed and not used": [
+        *("a column more", "a column less that is not used"),
+        "a last record's column that is removed with its older name",
+    ],
     "`source.metadata`, `source.headers`; not a column that identifies records": [
         "a column of metadata or a header more"
     ],
@@ -46,6 +49,9 @@ CASES: dict[str, list[str]] = {
     ],
     "`source.aliases`; a column renamed with it": [
         *("older names of a column of records", "a source column's name")
+    ],
+    "`source.aliases`: a name taken away from a column, with `on_change: emit` of a lookup": [
+        "a last record's column without its older name"
     ],
     "`source.columns`: another type": [
         *("a wider integer as key", "the type of a key column", "a column's type that is emitted"),

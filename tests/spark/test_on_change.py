@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.spark.played import Played
+from tidegate.errors import SchemaChanged
 from tidegate.spark import computation
 from tidegate.spark.case_run import CaseRun
 from tidegate.yaml.cases import CaseRecord, LookupRows
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 RATES = "rates/current"
-PIPELINE = {
+PIPELINE: dict[str, Any] = {
     "pipeline": "prices",
     "source": {"topics": ["in"], "format": "json", "columns": "amount int, currency string"},
     "lookup": [{"table": RATES, "on": ["currency"], "columns": ["rate"], "on_change": "emit"}],
@@ -171,6 +172,32 @@ def in_sql(records: Sequence[tuple[Any, ...]], rates: Sequence[tuple[Any, ...]])
             from records r left join rates t on t.batch = r.batch and t.currency = r.currency
         ) order by batch, kind, number
     """).fetchall()
+
+
+def edited(**source: Any) -> Any:
+    """Return the pipeline of one stage after an edit of its source."""
+    amount = "qty" if "aliases" in source else "amount"
+    stage = {"name": "all", "select": {"total": f"cast({amount} as int) * rate"}, "emit": {"on": "update"}}
+    parts = {"source": {**PIPELINE["source"], **source}, "stages": [stage], "sinks": PIPELINE["sinks"][:1]}
+    return parse_case_pipeline({**PIPELINE, **parts}, "case")
+
+
+def test_last_records_follow_a_renamed_column(spark: SparkSession, tmp_path: Path) -> None:
+    stream = Stream(spark, edited(), tmp_path)
+    stream.priced({"usd": 2}, record(0, "a", 10, "usd"), record(1, "b", 20, "usd"))
+    stream.pipeline = edited(columns="qty bigint, currency string", aliases={"qty": ["amount"]})
+    stream.priced({"usd": 2}, record(2, "b", 30, "usd"))
+    stream.priced({"usd": 4})
+    assert stream.totals("all") == {"a": [20, 40], "b": [40, 60, 120]}
+
+
+def test_last_records_do_not_convert_other_records(spark: SparkSession, tmp_path: Path) -> None:
+    stream = Stream(spark, edited(), tmp_path)
+    stream.priced({"usd": 2}, record(0, "a", 10, "usd"))
+    stream.pipeline = edited(columns="amount string, currency string")
+    other = CaseRecord("b", b'{"amount": "007", "currency": "usd"}', 1_001, "in", offset=1)
+    with pytest.raises(SchemaChanged, match="amount was int32 in the state and is string"):
+        stream.priced({"usd": 4}, other)
 
 
 @pytest.mark.long

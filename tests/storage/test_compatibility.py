@@ -19,6 +19,7 @@ from tidegate.yaml.load import parse_case_pipeline
 
 Parts = dict[str, Any]
 CHANGE: Parts = {"select": {"price": "price", "name": "name"}, "emit": {"on": "change"}}
+NAME: Parts = {"select": {"name": "name"}, "emit": {"on": "change"}}
 HASH: Parts = {**CHANGE, "emit": {"on": "change", "state": "hash"}}
 THRESHOLD: Parts = {**COLLECT, "emit": {"on": "threshold", "count": 5}}
 SIDES: tuple[Parts, ...] = (
@@ -265,6 +266,10 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made({**QUIET, "expected": KEYS}),
         made({**QUIET, "expected": {**KEYS, "table": "/b"}}),
     ),
+    "a last record's column that is removed with its older name": (
+        made(NAME, lookup=[REACTING], **RENAMED_PRICE),
+        made(NAME, lookup=[REACTING], **source(columns=COLUMNS.replace("price double, ", ""))),
+    ),
     "a lookup that stops to react": (made(CHANGE, lookup=[REACTING]), made(CHANGE, lookup=[LOOKUP])),
 }
 INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
@@ -277,6 +282,11 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made(CHANGE, lookup=[LOOKUP]),
         made(CHANGE, lookup=[REACTING]),
         ["lookup.on_change"],
+    ),
+    "a last record's column without its older name": (
+        made(NAME, lookup=[REACTING], **RENAMED_PRICE),
+        made(NAME, lookup=[REACTING], **source(columns=RENAMED_PRICE["source"]["columns"])),
+        ["source.aliases.cost"],
     ),
     "a pattern that matches another topic": (
         made(CHANGE),

@@ -58,6 +58,7 @@ from tidegate.spark.source import RecordSource, frame_of, spark_types
 from tidegate.spark.source_rows import RecordRows, Shape, SourceRows
 from tidegate.spark.state import StateFiles, stored_schema
 from tidegate.spark.steps import (
+    FRAME,
     KernelPass,
     KeyTypes,
     Port,
@@ -67,6 +68,7 @@ from tidegate.spark.steps import (
     leaving,
     levels_of,
     packed,
+    packed_type,
     passes_of,
     ports_of,
     record_layout,
@@ -349,7 +351,9 @@ class Computation:
         changed = reacting & {*self._before.changed_tables}
         if not files or not changed or pass_.name in self._reused:
             return frame
-        last = StateVersion(self._lake.store, files).open(self._spark).select("frame.*")
+        # of the records' types: otherwise Spark would convert the records of the batch to the types of both
+        state = StateVersion(self._lake.store, files, pass_.aliases, value=packed_type(frame))
+        last = state.open(self._spark).select(f"{FRAME}.*")
         lookups = self._before.lookups
         tables = {table: lookups[table].open(self._spark) for table in changed}
         times = self._before.times.get(pass_.name, {})

@@ -106,6 +106,7 @@ class StateVersion:
         aliases: the older names of its columns, by that batch's plan.
         columns: the columns of its key and values, by that plan: a state without rows is an empty table.
         reads: the columns that somebody reads.
+        value: the type of the values; None: what the files have.
     """
 
     store: Store
@@ -113,6 +114,7 @@ class StateVersion:
     aliases: Aliases = NO_ALIASES
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     reads: frozenset[str] = frozenset()
+    value: pa.StructType | None = None
 
     @property
     def parts(self) -> int:
@@ -123,7 +125,7 @@ class StateVersion:
         """Return the value of each key, and of each of its windows, in columns beside key and window.
 
         The columns of the key are there, too, if one is read: to parse them takes time. Raises LakeDamaged,
-        LakeUnavailable.
+        LakeUnavailable, SchemaChanged.
         """
         if not self.files:
             return frame_of(spark, pa.schema([*_ENTRY, *_without(self.columns, _ENTRY)]), [_no_rows])
@@ -135,7 +137,9 @@ class StateVersion:
         return _small(frame_of(spark, schema, parts), sum(file.bytes for file in self.files))
 
     def read(self, hashes: HashRange) -> Iterator[pa.RecordBatch]:
-        """Yield the entries of a range of hashes that have a value. Raises LakeDamaged, LakeUnavailable."""
+        """Yield the entries of a range of hashes that have a value. Raises LakeDamaged, LakeUnavailable,
+        SchemaChanged.
+        """
         schema = self._stored_schema()
         with StateReader(
             self.store, self.files, schema, first_hash=hashes.first, aliases=self.aliases
@@ -162,7 +166,10 @@ class StateVersion:
     def _stored_schema(self) -> pa.Schema:
         stored = stored_schema(self.store, self.files, self.aliases)
         names = (HASH, *(field.name for field in _ENTRY), LIVE, "value", *NEWNESS)
-        return pa.schema([stored.field(name) for name in names])
+        fields = {name: stored.field(name) for name in names}
+        if self.value is not None:
+            fields["value"] = pa.field("value", self.value)
+        return pa.schema([*fields.values()])
 
 
 def _no_rows() -> Iterator[pa.RecordBatch]:
@@ -299,7 +306,7 @@ def rejoined(
     number. It comes at the time that its partition has before the batch.
 
     Args:
-        last: the last record of each key, with the columns of `records`.
+        last: the last record of each key, with the columns and types of `records`.
         records: the records of the batch, joined.
         pipeline: the pipeline.
         tables: table -> its rows.
@@ -311,9 +318,7 @@ def rejoined(
     frame, differing = last, []
     for lookup in lookups:
         for name in lookup.columns:
-            # a column that was added to the lookup since is null in the state
-            before = F.col(f"`{name}`") if name in frame.columns else F.lit(None)
-            frame = frame.withColumn(f"{_BEFORE}{name}", before).drop(name)
+            frame = frame.withColumn(f"{_BEFORE}{name}", F.col(f"`{name}`")).drop(name)
         # in a state, only entries are unique: several keys can have equal values
         unique = lookup.state is not None and KEY in lookup.on
         frame = joined(frame, lookup, tables[lookup.table], pipeline, unique)
@@ -322,8 +327,7 @@ def rejoined(
     rows = frame.withColumns(_place(lookups, seq, times)).drop(
         _TABLE, *[f"{_BEFORE}{name}" for lookup in lookups for name in lookup.columns]
     )
-    present = rows.select(*[name for name in rows.columns if name in records.columns])
-    return records.unionByName(present, allowMissingColumns=True)
+    return records.unionByName(rows, allowMissingColumns=True)
 
 
 def _differs(lookup: Lookup) -> Column:

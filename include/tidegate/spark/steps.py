@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
 from tidegate import kernel
@@ -51,8 +52,10 @@ from tidegate.spark.source_rows import Shape, SourceRows
 from tidegate.storage.evolution import NO_ALIASES, Aliases, column_changed, state_aliases
 from tidegate.storage.manifest import DataFile
 
-_LOOKUP_VALUES = {"frame": "`__packed`", "deleted": "`__deleted`"}
-_SEQUENCE_VALUES = {"frame": "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
+FRAME = "frame"
+"""The struct of a filter's values that has the whole record."""
+_LOOKUP_VALUES = {FRAME: "`__packed`", "deleted": "`__deleted`"}
+_SEQUENCE_VALUES = {FRAME: "`__packed`", "sequence": "`__sequence`", "deleted": "`__deleted`"}
 KeyTypes = Mapping[str, DataType]
 """The columns of a key, in order; empty if the key is the record's own."""
 _JSON = {"ignoreNullFields": "false"} | {
@@ -80,6 +83,7 @@ class KernelPass:
         stage: the stage of the pipeline; None for a filter before the stages.
         sources: the names of the sources whose records it reads, maybe through filters before the stages.
         takes_deletions: whether deletions of the pass before reach it, see `Pipeline.takes_deletions`.
+        aliases: the older names of the columns of its state.
     """
 
     name: str
@@ -92,6 +96,7 @@ class KernelPass:
     stage: Stage | None = None
     sources: tuple[str, ...] = ()
     takes_deletions: bool = True
+    aliases: Aliases = NO_ALIASES
 
     @property
     def late(self) -> Stage | None:
@@ -102,11 +107,6 @@ class KernelPass:
     def late_columns(self) -> tuple[str, ...]:
         """The columns of records that come too late; empty if they are not emitted."""
         return () if self.stage is None else self.stage.late_columns
-
-    @property
-    def aliases(self) -> Aliases:
-        """The older names of the columns of its state."""
-        return NO_ALIASES if self.stage is None else state_aliases(self.stage)
 
     @property
     def retracts(self) -> bool:
@@ -147,12 +147,16 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
     """
     filters, all_sources = [], tuple(pipeline.sources)
     if (once := deduplication_stage(pipeline)) is not None:
-        filters.append(KernelPass(DEDUPLICATION, once, {"frame": "`__packed`"}, sources=all_sources))
+        filters.append(KernelPass(DEDUPLICATION, once, {FRAME: "`__packed`"}, sources=all_sources))
     if (in_sequence := sequence_stage(pipeline)) is not None:
         filters.append(KernelPass(SEQUENCE, in_sequence, _SEQUENCE_VALUES, sources=all_sources))
     if (last_record := lookup_stage(pipeline)) is not None:
         before = (filters[-1].name if filters else "",)
-        filters.append(KernelPass(LOOKUP, last_record, _LOOKUP_VALUES, before, sources=all_sources))
+        (single,) = pipeline.sources.values()
+        aliases = Aliases(single.aliases, FRAME)
+        filters.append(
+            KernelPass(LOOKUP, last_record, _LOOKUP_VALUES, before, sources=all_sources, aliases=aliases)
+        )
     source = filters[-1].name if filters else ""
     return filters + [
         KernelPass(
@@ -166,6 +170,7 @@ def passes_of(pipeline: Pipeline) -> list[KernelPass]:
             stage,
             stage.sources,
             pipeline.takes_deletions(stage),
+            state_aliases(stage),
         )
         for stage in pipeline.stages
     ]
@@ -289,9 +294,14 @@ def _packed_by_columns(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     )
 
 
+def packed_type(frame: DataFrame) -> pa.StructType:
+    """Return the type of a filter's values, each of which has a record of the frame whole."""
+    return pa.struct(list(to_arrow_schema(frame.select(_record(frame).alias(FRAME)).schema)))
+
+
 def unpacked(emissions: DataFrame) -> DataFrame:
     """Return the records that passed the filter, unchanged."""
-    return emissions.select(f"{value_column(0)}.frame.*", REPORT, TO)
+    return emissions.select(f"{value_column(0)}.{FRAME}.*", REPORT, TO)
 
 
 def record_layout(source: Source) -> RecordLayout:

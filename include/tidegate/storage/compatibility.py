@@ -146,15 +146,33 @@ def _in_lookups(before: Pipeline, after: Pipeline) -> Iterator[Change]:
     if after.reacting_lookups and not before.reacting_lookups:
         why = "the state does not have the last record of each key"
         yield _change("lookup.on_change", "nothing", "emit", why)
+    if before.reacting_lookups and after.reacting_lookups:
+        for name in before.sources.keys() & after.sources.keys():
+            yield from _in_last_records(_place_of(name), before.sources[name], after.sources[name])
+
+
+def _in_last_records(place: str, before: Source, after: Source) -> Iterator[Change]:
+    """Yield aliases that are no longer declared although the column exists: the state has older records."""
+    owners = {old: name for name, older in after.aliases.items() for old in older}
+    for column, older in before.aliases.items():
+        name = column if column in _names(after) else owners.get(column)
+        if name is not None and (missing := [old for old in older if owners.get(old) != name]):
+            why = f"last records from before have the column as {missing[0]}"
+            yield _change(f"{place}.aliases.{name}", older, after.aliases.get(name), why)
 
 
 def _in_sources(before: Sources, after: Sources) -> Iterator[Change]:
     for name, source in before.items():
         if name in after:
-            yield from _in_source("source" if name == SOURCE else f"sources.{name}", source, after[name])
+            yield from _in_source(_place_of(name), source, after[name])
     if not before.keys() <= after.keys():
         why = "records of the source stay in the state, and its stream time would stand still"
         yield _change("sources", list(before), list(after), why)
+
+
+def _place_of(source: str) -> str:
+    """Return the field of a source."""
+    return "source" if source == SOURCE else f"sources.{source}"
 
 
 def _in_source(place: str, before: Source, after: Source) -> Iterator[Change]:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class Aliases:
     """Older names of a stage's columns: column -> its older names, the newest first.
 
-    `within` is the list of structs whose fields have these names, as the events of `reduce: collect`; None:
-    they are columns of the value itself.
+    `within` is the struct, or the list of structs, whose fields have these names, as the events of `reduce:
+    collect`; None: they are columns of the value itself.
 
     Example: `Aliases({"amount": ("price", "cost")})` reads `cost` of an old file as `amount`.
     """
@@ -90,7 +90,9 @@ class Aliases:
         return next((candidate for candidate in candidates if struct.get_field_index(candidate) >= 0), None)
 
     def inside(self, name: str) -> Aliases:
-        """Return the aliases of the fields of a column's elements; none unless the column is `within`."""
+        """Return the aliases of the fields of a column, or of its elements; none unless the column is
+        `within`.
+        """
         return Aliases(self.names) if name == self.within else NO_ALIASES
 
 
