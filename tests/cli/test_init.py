@@ -63,7 +63,7 @@ def test_init_overwrites_no_existing_file(tmp_path: Path) -> None:
     file = tmp_path / "pipelines" / "orders.yaml"
     file.write_text("mine")
     result = run(tmp_path, "init", "orders", *FLAGS)
-    assert "already exists" in str(result.exception)
+    assert "orders.json already exist. Choose another name" in str(result.exception)
     assert file.read_text() == "mine"
 
 
@@ -97,6 +97,42 @@ def test_validate_of_folder_checks_its_files(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     empty = run(tmp_path, "validate", str(tmp_path / "empty"))
     assert f"There are no pipelines in {tmp_path / 'empty'}" in str(empty.exception)
+
+
+def test_name_stands_for_the_file_of_its_pipeline(tmp_path: Path) -> None:
+    run(tmp_path, "init", "orders", *FLAGS)
+    assert run(tmp_path, "validate", "orders").output == "1 file checked, no mistakes.\n"
+    for command in (("validate",), ("simulate", "--input", "-"), ("plan",)):
+        wrong = run(tmp_path, *command, "ordres")
+        assert "There is no such file. Did you mean `orders`?" in str(wrong.exception)
+    assert json.loads(run(tmp_path, "validate", "other", "--json").stdout)[0]["fix"].startswith(
+        f"{tmp_path / 'pipelines'} has: orders."
+    )
+
+
+@pytest.mark.spark
+def test_name_stands_for_the_cases_of_its_pipeline(tmp_path: Path) -> None:
+    run(tmp_path, "init", "orders", *FLAGS)
+    run(tmp_path, "init", "sales", *FLAGS)
+    for arguments, cases in ((("orders",), 1), ((), 2)):
+        assert f"{cases} of {cases} cases passed" in run(tmp_path, "test", *arguments).output
+    assert "ordres does not exist" in str(run(tmp_path, "test", "ordres").exception)
+
+
+def test_files_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").write_text("a file, where a folder belongs")
+    result = run(tmp_path, "init", "orders", *FLAGS)
+    assert f"{tmp_path / 'pipelines' / 'orders.yaml'} cannot be written" in str(result.exception)
+
+
+@pytest.mark.parametrize("from_stdin", [False, True])
+def test_input_that_is_not_text_is_refused(tmp_path: Path, from_stdin: bool) -> None:
+    run(tmp_path, "init", "orders", *FLAGS)
+    file = tmp_path / "input.jsonl"
+    file.write_bytes(b'{"value": "caf\xe9"}\n')
+    given = "-" if from_stdin else str(file)
+    result = run(tmp_path, "simulate", "orders", "--input", given, input=file.read_bytes())
+    assert f"{given} is not text in UTF-8" in str(result.exception)
 
 
 def test_status_without_batches_writes_nothing(tmp_path: Path) -> None:

@@ -98,3 +98,19 @@ def test_doctor_names_a_suite_that_does_not_exist(tmp_path: Path) -> None:
         f"The quality suite {tmp_path}/expectations/mine.json does not exist" in finding
         for finding in findings
     )
+
+
+def test_doctor_finds_no_pipeline_of_a_wrong_name(folder: Path) -> None:
+    result = tidegate(folder, "doctor", "store", "--json")
+    assert result.returncode == 2
+    (finding,) = (row for row in json.loads(result.stdout) if row["check"] == "pipeline store")
+    assert finding["ok"] == "WRONG"
+    assert "Did you mean `stores`?" in finding["found"]
+    file = str(folder / "pipelines" / "stores.yaml")
+    assert f"pipeline {file}" in tidegate(folder, "doctor", file, "--json").stdout
+
+
+def test_status_survives_a_file_that_cannot_be_read(folder: Path) -> None:
+    (folder / "pipelines" / "a_folder.yaml").mkdir()
+    result = tidegate(folder, "status", "--json")
+    assert (result.returncode, result.stdout) == (0, "[]\n")

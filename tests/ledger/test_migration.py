@@ -90,3 +90,28 @@ def test_newer_schema_is_refused_even_by_migration(url: str) -> None:
     engine.dispose()
     with pytest.raises(SettingsInvalid, match="newer one"):
         migrate_database(url)
+
+
+@pytest.mark.parametrize("change", ["DROP COLUMN seq", "RENAME TO other_table"])
+def test_ledger_of_other_tables_names_another_version(url: str, change: str) -> None:
+    Ledger.open(url).acquire(STREAM, "r1")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text(f"ALTER TABLE tidegate_heads {change}"))
+    engine.dispose()
+    with pytest.raises(SettingsInvalid, match="another version of tidegate made it"):
+        Ledger.open(url).head(STREAM)
+
+
+def test_file_of_another_kind_is_no_ledger(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    file.write_bytes(b"anything but a database" * 100)
+    for opened in (Ledger.open, Ledger.open_for_reading):
+        with pytest.raises(SettingsInvalid, match=r"file is not a database. Correct TIDEGATE_LEDGER"):
+            opened(f"sqlite:///{file}")
+
+
+@pytest.mark.parametrize("url", ["mysql://host/db", "duckdb:///x.db", "postgresql+psycopg2://host/db"])
+def test_other_databases_and_drivers_are_refused(url: str) -> None:
+    with pytest.raises(SettingsInvalid, match=r"A ledger cannot be in .*Write sqlite:///"):
+        Ledger.open_for_reading(url)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.batch_counts import outgoing
@@ -19,8 +18,6 @@ from tidegate.errors import (
     Fenced,
     Halted,
     LakeDamaged,
-    PipelineInvalid,
-    Problem,
     StateGivenUp,
     TidegateError,
 )
@@ -41,8 +38,7 @@ from tidegate.sinks.port import OpenSink, SinkContext, open_sinks
 from tidegate.storage import Lake, Marks, Store, Written, read_manifest, write_manifest
 from tidegate.storage.evolution import NO_ALIASES, Aliases, state_aliases
 from tidegate.storage.manifest import DataFile, Manifest
-from tidegate.yaml.folder import pipeline_files
-from tidegate.yaml.load import load_pipeline, load_pipeline_of_folder
+from tidegate.yaml.load import load_pipeline, load_pipeline_of_folder, pipeline_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -235,21 +231,8 @@ class App:
         Example: `app.pipeline("orders")` reads `orders.yaml` in TIDEGATE_PIPELINES;
         `app.pipeline("./orders.yaml")` reads that file alone.
         """
+        path = pipeline_path(name, self.settings.pipelines)
         is_path = name.endswith((".yaml", ".yml"))
-        path = Path(name) if is_path else self.settings.pipelines / f"{name}.yaml"
-        if not path.is_file():
-            names = ", ".join(file.stem for file in pipeline_files(self.settings.pipelines)) or "none"
-            raise PipelineInvalid(
-                [
-                    Problem(
-                        str(path),
-                        1,
-                        "pipeline",
-                        "There is no such file",
-                        f"{self.settings.pipelines} has: {names}. Set TIDEGATE_PIPELINES for another folder.",
-                    )
-                ]
-            )
         return load_pipeline(path) if is_path else load_pipeline_of_folder(path)
 
 

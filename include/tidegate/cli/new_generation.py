@@ -13,7 +13,7 @@ from uuid import uuid4
 import click
 
 from tidegate.cli.options import as_json, instant, pipeline_names
-from tidegate.cli.output import out, show
+from tidegate.cli.output import out, show, write_texts
 from tidegate.numerals import counted
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _begin(app: App, pipeline: str, origin: Stream, seq: int | None, as_json: bo
     if seq is not None:
         begin_from(app, loaded, origin, seq, f"new__{uuid4()}")
     if not path.exists():
-        path.write_text(loaded.text)
+        write_texts({path: loaded.text})
     begins = f"with the state after batch {seq} of {origin}" if seq is not None else "at the source's start"
     if as_json:
         row = {"pipeline": loaded.pipeline, "generation": loaded.generation, "file": str(path)}
@@ -322,7 +322,7 @@ def _fill(
     with CheckBeside() as quality, steps_shown(quiet=as_json) as progress, spark:
         repeat(app, loaded, batches, spark.open, progress, quality.check)
     if not path.exists():
-        path.write_text(loaded.text)
+        write_texts({path: loaded.text})
     if as_json:
         show([{"pipeline": loaded.pipeline, "generation": loaded.generation, "file": str(path)}], True)
         return

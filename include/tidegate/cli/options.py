@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import getpass
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,6 +72,24 @@ def pipeline_names(_context: Any, _parameter: Any, incomplete: str) -> list[str]
     except TidegateError:
         return []
     return [file.stem for file in pipeline_files(folder) if file.stem.startswith(incomplete)]
+
+
+def text_of(file: Path, fix: str) -> str:
+    """Return the text of a file in UTF-8, without a byte order mark; `-` is standard input.
+
+    Raises SettingsInvalid if it cannot be read; `fix` says what the user can do then.
+    """
+    from tidegate.errors import SettingsInvalid
+
+    try:
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SettingsInvalid(
+            f"{file} is not text in UTF-8: see its byte {error.start}", "Save it as UTF-8."
+        ) from error
+    except OSError as error:
+        raise SettingsInvalid(f"{file} cannot be read: {error.strerror}", fix) from error
 
 
 def login_name() -> str:

@@ -227,11 +227,20 @@ def require_new(files: Iterable[Path], fix: str) -> None:
     """Raise SettingsInvalid if one of the files exists. `fix` says what the user can do then."""
     existing = [str(file) for file in files if file.exists()]
     if existing:
-        raise SettingsInvalid(f"{', '.join(existing)} already exists", fix)
+        verb = "exists" if len(existing) == 1 else "exist"
+        raise SettingsInvalid(f"{', '.join(existing)} already {verb}", fix)
 
 
 def write_texts(texts: Mapping[Path, str]) -> None:
-    """Write a text into each file, and make the folders that are missing."""
+    """Write a text into each file, and make the folders that are missing.
+
+    Raises SettingsInvalid if a file cannot be written.
+    """
     for file, text in texts.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise SettingsInvalid(
+                f"{file} cannot be written: {error.strerror}", "Make its folder writable, or name another."
+            ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +22,12 @@ from sqlalchemy import (
     extract,
     func,
     inspect,
-    make_url,
     select,
     text,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
+from tidegate.database_url import database_url
 from tidegate.errors import LedgerUnavailable, SettingsInvalid
 from tidegate.failpoints import failpoint
 from tidegate.ledger.schema import metadata
@@ -105,6 +106,10 @@ _AT_LEAST_DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
 """For one transaction. `local` is durable on the server itself; the operator decides about replicas."""
+_EXAMPLES = "Write sqlite:///path/to/ledger.db or postgresql+psycopg://user@host/database."
+_NOT_SQLITE = ("file is not a database", "database disk image is malformed")
+_OTHER_TABLES = re.compile("no such (column|table)|has no column named")  # of SQLite
+_OTHER_TABLES_CODES = ("42703", "42P01")  # undefined_column, undefined_table
 _NO_PRIVILEGE = "42501"
 _READ_ONLY = "25006"  # a server that has just become a replica
 
@@ -170,15 +175,13 @@ def database_clock(engine: Engine) -> Callable[[], float]:
 
 
 def _engine(url: str) -> Engine:
-    try:
-        parsed = make_url(url)
-        # A restart of the server breaks pooled connections: each is checked before it is used.
-        engine = create_engine(parsed, pool_pre_ping=True, connect_args=connect_options(parsed))
-    except (ArgumentError, NoSuchModuleError, ValueError) as error:
-        raise SettingsInvalid(
-            "TIDEGATE_LEDGER is not a database URL",
-            "Write sqlite:///path/to/ledger.db or postgresql+psycopg://user@host/database.",
-        ) from error
+    parsed = database_url(url, {"postgresql": "psycopg"}.get)
+    if parsed is None:
+        raise SettingsInvalid("TIDEGATE_LEDGER is not a database URL", _EXAMPLES)
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
+        raise SettingsInvalid(f"A ledger cannot be in {parsed.drivername}", _EXAMPLES)
+    # A restart of the server breaks pooled connections: each is checked before it is used.
+    engine = create_engine(parsed, pool_pre_ping=True, connect_args=connect_options(parsed))
     if engine.dialect.name == "sqlite":
         _make_sqlite_transactional(engine)
     if engine.dialect.name == "postgresql":
@@ -235,6 +238,16 @@ def answering(url: URL) -> Iterator[None]:
         if is_lost_statement(error):
             raise SettingsInvalid(
                 f"The ledger {name} lost a statement: {reason}", LOST_STATEMENT_FIX
+            ) from cause
+        if state in _OTHER_TABLES_CODES or _OTHER_TABLES.search(reason):
+            raise SettingsInvalid(
+                f"The ledger {name} lacks a table or column; another version of tidegate made it ({reason})",
+                "Use that version, or set TIDEGATE_LEDGER or TIDEGATE_HOME for another ledger.",
+            ) from cause
+        if reason in _NOT_SQLITE:
+            raise SettingsInvalid(
+                f"The ledger {name} cannot be used: {reason}",
+                "Correct TIDEGATE_LEDGER or TIDEGATE_HOME, or restore the file from a backup.",
             ) from cause
         is_read_only = state == _READ_ONLY
         if not (isinstance(error, OperationalError) or error.connection_invalidated or is_read_only):

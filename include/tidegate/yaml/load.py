@@ -18,6 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from tidegate.errors import PipelineInvalid, Problem
 from tidegate.model.airflow import AirflowSettings
+from tidegate.model.mistakes import did_you_mean
 from tidegate.model.names import matching
 from tidegate.model.pipeline import Pipeline, Scheduling, Written
 from tidegate.model.scope import Model, Scope
@@ -26,6 +27,22 @@ from tidegate.yaml.grammar import DEFAULTS, as_problems
 from tidegate.yaml.tree import Tree, read, read_text, unlocated
 
 _PIPELINE = re.compile(r"""^pipeline:[ \t]*["']?(\w+)""", re.MULTILINE)
+
+
+def pipeline_path(name: str, folder: Path) -> Path:
+    """Return the file of a pipeline: of its name in a folder, or of a path that ends with `.yaml` or `.yml`.
+
+    Raises PipelineInvalid if there is no such file.
+
+    Example: `pipeline_path("orders", Path("include/pipelines"))` is `include/pipelines/orders.yaml`.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
+    if path.is_file():
+        return path
+    names = [file.stem for file in pipeline_files(folder)]
+    otherwise = f"{folder} has: {', '.join(names) or 'none'}. Set TIDEGATE_PIPELINES for another folder."
+    fix = did_you_mean(path.stem, names, otherwise)
+    raise PipelineInvalid([Problem(str(path), 1, "pipeline", "There is no such file", fix)])
 
 
 def load_pipeline(path: Path) -> Pipeline:

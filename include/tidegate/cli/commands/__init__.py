@@ -11,9 +11,7 @@ COMMANDS = {
     "test": (
         "Run case files (or all in folders), without Kafka or Airflow; exit 1 with a diff if any differs."
     ),
-    "simulate": (
-        "Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."
-    ),
+    "simulate": ("Print what PIPELINE emits for an input, as JSON lines, with the reason of each emission."),
     "validate": "Check pipeline files, or all in folders; without a PATH, those of the pipelines folder.",
     "plan": "Show what the next batch of PIPELINE would read.",
     "run": "Run one batch of PIPELINE, all five steps, without Airflow.",

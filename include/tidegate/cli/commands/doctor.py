@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import click
 
 from tidegate.cli.options import as_json, pipeline_names
 from tidegate.cli.output import show, steps_shown
-from tidegate.errors import Permanent, SetupFailed, Transient
+from tidegate.errors import Permanent, PipelineInvalid, SetupFailed, Transient
 from tidegate.numerals import counted
 
 if TYPE_CHECKING:
@@ -75,6 +76,13 @@ def _examine(only: str | None) -> Iterator[Finding]:
         return
     app = App.for_reading()
     good, broken = load_pipelines(settings.pipelines)
+    if only is not None:
+        names = {*good, *(Path(error.problems[0].file).stem for error in broken)}
+        if only not in names | {stream.pipeline for stream in app.ledger.streams()}:
+            try:
+                good = {only: app.pipeline(only)}  # the path of a file
+            except PipelineInvalid as missing:
+                yield Finding(f"pipeline {only}", FindingState.WRONG, str(missing))
     yield from examine_progress_topics(app, good.values())
     for error in broken:
         for problem in error.problems:
@@ -82,8 +90,8 @@ def _examine(only: str | None) -> Iterator[Finding]:
     for name, loaded in good.items():
         if only in (None, name):
             yield from examine_pipeline(app, name, loaded)
-            for _, missing, fix in missing_suites(loaded, settings.expectations):
-                yield Finding(f"pipeline {name}", FindingState.WRONG, f"{missing}. {fix}")
+            for _, what, fix in missing_suites(loaded, settings.expectations):
+                yield Finding(f"pipeline {name}", FindingState.WRONG, f"{what}. {fix}")
     pipeline = good[only].pipeline if only in good else only
     for stream in streams_without_file(app):
         if pipeline in (None, stream.pipeline):
@@ -99,6 +107,9 @@ def _examine_files(only: str | None, quiet: bool) -> Iterator[Finding]:
     from tidegate.inspect.examine import examine_files
 
     app = App.for_reading()
+    if only is not None:
+        with suppress(PipelineInvalid):  # `_examine` has reported it
+            only = app.pipeline(only).pipeline
     for stream in app.ledger.streams():
         if only in (None, stream.pipeline):
             with steps_shown(quiet=quiet) as progress:

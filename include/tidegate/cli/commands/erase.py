@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.cli.options import as_json, by_whom, login_name, pipeline_argument, pipeline_named
+from tidegate.cli.options import as_json, by_whom, login_name, pipeline_argument, pipeline_named, text_of
 from tidegate.cli.output import iso_instant, say, show, show_object, steps_shown
 from tidegate.numerals import counted
 
@@ -90,7 +90,7 @@ def _carry_out(app: App, planned: Sequence[PlannedErasure], by: str, quiet: bool
 def _lines(file: Path | None) -> list[str]:
     if file is None:
         return []
-    return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return [line for line in text_of(file, "Correct --keys-from.").splitlines() if line.strip()]
 
 
 def _keys_in_topic(app: App, pipeline: str, topic: str | None) -> list[str]:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidegate.cli.options import as_json
+from tidegate.cli.options import as_json, text_of
 from tidegate.cli.output import say, show
-from tidegate.errors import SettingsInvalid
 from tidegate.numerals import counted
 
 if TYPE_CHECKING:
@@ -42,11 +41,7 @@ def ksql(file: Path, folder: Path | None, dry_run: bool, as_json: bool) -> None:
     from tidegate.ksql.statements import Import, import_texts
     from tidegate.settings import Settings
 
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise SettingsInvalid(f"{file} is not UTF-8", "Write the statements in UTF-8.") from None
-    imported = Import(str(file)).read(text)
+    imported = Import(str(file)).read(text_of(file, "Name a file of statements."))
     texts = import_texts(imported, folder or Settings.from_environment().pipelines)
     if not dry_run:
         require_new(texts, "Remove the files, or name another --to.")

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidegate.cli.options import pipeline_argument, text_of
 from tidegate.cli.output import err, steps_shown
-from tidegate.errors import SettingsInvalid
 
 if TYPE_CHECKING:
     from tidegate.spark.case_parts import Emitted, Fate
 
 
 @click.command()
-@click.argument("pipeline", type=click.Path(path_type=Path))
+@pipeline_argument
 @click.option(
     "--input",
     "input_file",
@@ -28,8 +27,11 @@ if TYPE_CHECKING:
 )
 @click.option("--stage", help="The stage whose emissions are printed; by default the last one.")
 @click.option("--explain", is_flag=True, help="First, what became of each record in each stage.")
-def simulate(pipeline: Path, input_file: Path, stage: str | None, explain: bool) -> None:
-    """Print what the PIPELINE file emits for an input, as JSON lines, with the reason of each emission."""
+def simulate(pipeline: str, input_file: Path, stage: str | None, explain: bool) -> None:
+    """Print what PIPELINE emits for an input, as JSON lines, with the reason of each emission.
+
+    PIPELINE is a name in the pipelines folder, or the path of a file.
+    """
     from tidegate.cli.master import spark_master
     from tidegate.model.stage import stage_named
     from tidegate.settings import Settings
@@ -37,13 +39,14 @@ def simulate(pipeline: Path, input_file: Path, stage: str | None, explain: bool)
     from tidegate.spark.cases import with_quarantine_suites
     from tidegate.spark.session import open_session
     from tidegate.yaml.cases import parse_input
-    from tidegate.yaml.load import load_pipeline
+    from tidegate.yaml.load import load_pipeline, pipeline_path
 
     settings = Settings.from_environment()
-    loaded = with_quarantine_suites(load_pipeline(pipeline), settings.expectations)
+    file = pipeline_path(pipeline, settings.pipelines)
+    loaded = with_quarantine_suites(load_pipeline(file), settings.expectations)
     if stage is not None:
-        stage_named(loaded.outlets, stage, pipeline)
-    text = sys.stdin.read() if str(input_file) == "-" else _read(input_file)
+        stage_named(loaded.outlets, stage, file)
+    text = text_of(input_file, "Correct --input.")
     case_input = parse_input(text, str(input_file), loaded)
     with steps_shown(quiet=False) as progress:
         progress("starting Spark")
@@ -93,10 +96,3 @@ def _fate_line(fate: Fate) -> dict[str, Any]:
         "at": fate.at,
         "source": "/".join(map(str, fate.source)),
     }
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError as error:
-        raise SettingsInvalid(f"{path} cannot be read: {error.strerror}", "Correct --input.") from error

@@ -73,7 +73,10 @@ def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream
     from tidegate.yaml.folder import DEFAULTS_FILE, pipeline_files
 
     files = pipeline_files(settings.pipelines)
-    texts = {file.read_text(encoding="utf-8", errors="replace") for file in files}
+    try:
+        texts = {file.read_text(encoding="utf-8", errors="replace") for file in files}
+    except OSError:
+        return False  # who parses the files reports the one that cannot be read
     planned = [ledger.last_planned(stream) for stream in streams]
     return not (settings.pipelines / DEFAULTS_FILE).exists() and all(
         plan is not None and plan.text in texts for plan in planned

@@ -22,14 +22,18 @@ _SUFFIXES = (".json", ".yaml", ".yml")
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
 @click.option(
     "--cuts", default=0, help="Also cut each case after every record, and at this many random places."
 )
 @click.option("--seed", default=1, show_default=True, help="Of the random cuts.")
 @as_json
 def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
-    """Run case files (or all in folders), without Kafka or Airflow; exit 1 with a diff if any differs."""
+    """Run case files (or all in folders), without Kafka or Airflow; exit 1 with a diff if any differs.
+
+    A PATH can also be the name of a pipeline: its cases are in `cases/NAME` below the pipelines folder.
+    Without a PATH, all cases there run.
+    """
     from tidegate.cli.master import spark_master
     from tidegate.settings import Settings
     from tidegate.spark.cases import differences, with_quarantine_suites
@@ -37,12 +41,13 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     from tidegate.yaml.cases import load_cases
 
     began = time.monotonic()
-    files = list(_case_files(paths))
+    settings = Settings.from_environment()
+    cases_folder = settings.pipelines / "cases"
+    files = list(_case_files(paths or [cases_folder], cases_folder))
     if not files:
         raise SettingsInvalid(
             "There are no case files there", "Name .json or .yaml files, or a folder of them."
         )
-    settings = Settings.from_environment()
     results: list[dict[str, Any]] = []
     with steps_shown(quiet=as_json) as progress:
         progress("starting Spark")
@@ -57,14 +62,18 @@ def test(paths: tuple[Path, ...], cuts: int, seed: int, as_json: bool) -> None:
     _report(results, as_json, time.monotonic() - began)
 
 
-def _case_files(paths: Iterable[Path]) -> Iterator[Path]:
+def _case_files(paths: Iterable[Path], cases_folder: Path) -> Iterator[Path]:
+    """Yield the case files of paths; a path that does not exist is below `cases_folder`."""
     for path in paths:
-        if path.is_dir():
-            yield from sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES)
-        elif path.is_file():
-            yield path
+        place = path if path.exists() else cases_folder / path
+        if place.is_dir():
+            yield from sorted(file for file in place.rglob("*") if file.suffix in _SUFFIXES)
+        elif place.is_file():
+            yield place
         else:
-            raise SettingsInvalid(f"{path} does not exist", "Name a case file or a folder of them.")
+            raise SettingsInvalid(
+                f"{path} does not exist, here or in {cases_folder}", "Name a case file or a folder of them."
+            )
 
 
 def _result(file: Path, case: Case, differences: list[str]) -> dict[str, Any]:

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
 @as_json
 def validate(paths: tuple[Path, ...], as_json: bool) -> None:
-    """Check pipeline files, or all in folders; without a PATH, those of the pipelines folder."""
+    """Check pipeline files, or all in folders; without a PATH, those of the pipelines folder.
+
+    A PATH can also be the name of a pipeline in that folder.
+    """
     from tidegate.cli.references import missing_references, unset_connections
     from tidegate.settings import Settings
     from tidegate.yaml.folder import HOW_TO_BEGIN
@@ -32,8 +35,11 @@ def validate(paths: tuple[Path, ...], as_json: bool) -> None:
     problems: list[Problem] = []
     checked = 0
     for path in paths or (settings.pipelines,):
-        is_file = bool(paths) and not path.is_dir()
-        valid, mistakes, files = _checked_files(path) if is_file else _checked_folder(path, *load(path))
+        if paths and not path.is_dir():
+            valid, mistakes = _checked_file(path, settings.pipelines)
+            files = 1
+        else:
+            valid, mistakes, files = _checked_folder(path, *load(path))
         pipelines |= valid
         problems += mistakes
         checked += files
@@ -60,31 +66,30 @@ def _checked_folder(
     """Return the pipelines of a folder without mistakes, the mistakes of its files, and their number."""
     from tidegate.yaml.folder import DEFAULTS_FILE
 
-    defaults = [folder / DEFAULTS_FILE] if (folder / DEFAULTS_FILE).is_file() else []
+    defaults = folder / DEFAULTS_FILE
     problems = [problem for error in errors for problem in error.problems]
+    if defaults.is_file():
+        problems += _checked_file(defaults, folder)[1]
     return (
         {folder / f"{name}.yaml": pipeline for name, pipeline in pipelines.items()},
-        [*problems, *_checked_files(*defaults)[1]],
-        len(pipelines) + len(errors) + len(defaults),
+        problems,
+        len(pipelines) + len(errors) + defaults.is_file(),
     )
 
 
-def _checked_files(*files: Path) -> tuple[dict[Path, Pipeline], list[Problem], int]:
-    """Return the pipelines of files without mistakes, the mistakes of the others, and the number of files."""
+def _checked_file(path: Path, folder: Path) -> tuple[dict[Path, Pipeline], list[Problem]]:
+    """Return the pipeline of a file, or of a name in the folder, if it has no mistakes, and its mistakes."""
     from tidegate.yaml.folder import DEFAULTS_FILE
-    from tidegate.yaml.load import load_defaults, load_pipeline
+    from tidegate.yaml.load import load_defaults, load_pipeline, pipeline_path
 
-    pipelines: dict[Path, Pipeline] = {}
-    problems: list[Problem] = []
-    for file in files:
-        try:
-            if file.name == DEFAULTS_FILE:
-                load_defaults(file.parent)
-            else:
-                pipelines[file] = load_pipeline(file)
-        except PipelineInvalid as error:
-            problems += error.problems
-    return pipelines, problems, len(files)
+    try:
+        file = path if path.exists() else pipeline_path(str(path), folder)
+        if file.name != DEFAULTS_FILE:
+            return {file: load_pipeline(file)}, []
+        load_defaults(file.parent)
+    except PipelineInvalid as error:
+        return {}, list(error.problems)
+    return {}, []
 
 
 def _generations(pipelines: list[Pipeline], errors: list[PipelineInvalid]) -> dict[str, list[Pipeline]]:
