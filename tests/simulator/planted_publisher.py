@@ -20,7 +20,7 @@ from tidegate.kafka.publisher import DecidedBatch, KafkaPublisher
 from tidegate.kafka.shard import Shard
 
 _publish = KafkaPublisher.publish
-_publish_to = publish._publish_to
+_publish_to = publish.publish_to
 _send = Shard._send
 _init_consumer = SimConsumer.__init__
 _init_producer = SimProducer.init_transactions
@@ -198,7 +198,7 @@ def the_oldest_progress_of_a_window_is_taken(read: Any, start: int, end: int, ke
     return next((record for record in read(start, end) if record.key() == key), None)
 
 
-@planted((publish, "_publish_to"))
+@planted((publish, "publish_to"))
 def dead_letters_are_noted_before_they_are_sent(lease: Any, sink: Any, plan: Any, attempt: Any) -> int:
     """Whoever is killed in between has a topic that lacks them."""
     if not sink.gets_emissions:

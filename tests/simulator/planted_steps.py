@@ -30,7 +30,7 @@ _shard_name = port.shard_name
 _batches = SimOutbox.batches
 _outbox = SimApp.outbox
 _unpublished_sinks = publish.unpublished_sinks
-_publish_to = publish._publish_to
+_publish_to = publish.publish_to
 _publish_decided = publish.publish_decided
 
 
@@ -186,7 +186,7 @@ def a_commit_without_answer_is_taken_for_failed(self: Any, batch_plan: Any, atte
 # publish
 
 
-@planted((publish, "_publish_to"))
+@planted((publish, "publish_to"))
 def a_publication_is_noted_before_it_is_sent(ledger: Any, sink: Any, batch_plan: Any, attempt: Any) -> Any:
     outbox = sink.outbox(batch_plan, attempt)
     last = ledger.last_published(batch_plan.stream, sink.name)

@@ -141,7 +141,7 @@ def _publish(app: App, lease: LeasedLedger, plan: Plan, open_session: OpenSessio
     ages = emission_ages(pipeline, sinks, plan, attempt)
     for sink in sinks:
         if sink.name in lacking:
-            records = _publish_to(lease, sink, plan, attempt)
+            records = publish_to(lease, sink, plan, attempt)
             # Sink by sink: a try that dies here offers the batch again, and the sink's progress skips it.
             lease.add_publication(plan.seq, sink.name, records)
     if ages is not None:
@@ -151,7 +151,10 @@ def _publish(app: App, lease: LeasedLedger, plan: Plan, open_session: OpenSessio
             logger.warning("%s", finding)
 
 
-def _publish_to(lease: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
+def publish_to(lease: LeasedLedger, sink: OpenSink[Any], plan: Plan, attempt: Attempt) -> int:
+    """Publish a decided batch to one sink, and return the number of its records. Raises what the sink raises,
+    and LakeDamaged.
+    """
     try:
         outbox = sink.outbox(plan, attempt)
         # A sink never sees an empty batch, so its progress may be at an older batch than the head.

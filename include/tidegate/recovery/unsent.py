@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tidegate import errors
 from tidegate.app import App, leased
-from tidegate.batch.publish import lacking_batches, publish_decided
+from tidegate.batch.publish import lacking_batches, publish_decided, publish_to
 from tidegate.batch_counts import outgoing
 from tidegate.errors import (
     LakeDamaged,
@@ -121,9 +121,7 @@ def refusals(
     """
     for sink in batch.sinks:
         try:
-            outbox = sink.outbox(batch.plan, batch.attempt)
-            if outbox.emitted:
-                sink.publish(lease, outbox, lease.last_published(lease.stream, sink.name))
+            records = publish_to(lease, sink, batch.plan, batch.attempt)
         # The sink may have the batch after all: giving it up now would be a false record.
         except (LedgerUnavailable, OutcomeUnknown):
             raise
@@ -132,7 +130,7 @@ def refusals(
                 raise
             yield sink, error
         else:
-            lease.add_publication(batch.seq, sink.name, outbox.emitted)
+            lease.add_publication(batch.seq, sink.name, records)
 
 
 def require_sinks(situation: Situation, existing: list[str]) -> None:
