@@ -22,6 +22,7 @@ from tidegate.errors import Halted, SettingsInvalid
 from tidegate.generations.lifecycle import require_generation
 from tidegate.generations.net import net_batch
 from tidegate.ledger import Charge, Head, LeasedLedger, Plan, Promotion, Stream
+from tidegate.ledger.erasure import require_no_erasure
 from tidegate.ledger.planned import planned_pipeline
 from tidegate.model.airflow import AirflowSettings
 from tidegate.yaml.load import load_defaults, load_generations, stream_in_broken_file
@@ -239,6 +240,8 @@ def require_ready(app: App, head: Head, replaced: Head, *, may_be_behind: bool) 
     """Find what would make consumers wait for a generation, or keep it from publishing, while nothing is
     decided.
     """
+    for unfinished in (head, replaced):
+        require_no_erasure(unfinished.stream, unfinished.erasure)
     plan = require_caught_up(app, head, replaced, may_be_behind=may_be_behind)
     # Before the switch: afterwards consumers would get nothing from either generation.
     for sink in app.sinks(head.stream, planned_pipeline(plan)):

@@ -44,7 +44,7 @@ def require_no_erasure(stream: Stream, number: int | None) -> None:
     """Raise Halted if an erasure of the stream is not finished."""
     if number is not None:
         raise Halted(
-            f"Erasure {number} of {stream} is not finished, so no batch is decided",
+            f"Erasure {number} of {stream} is not finished",
             f"Let it go on: tidegate erase {stream.pipeline} --yes.",
         )
 

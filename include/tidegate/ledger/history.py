@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, delete, func, insert, select, update
 
 from tidegate.ledger import schema
+from tidegate.ledger.erasure import require_no_erasure
 from tidegate.ledger.facts import EXPIRING, GivenUp
 from tidegate.ledger.records import Lease, Stream
 from tidegate.ledger.rows import charge_in, greatest, in_stream, promotions_of, stream_key
@@ -157,8 +158,12 @@ def remove_stream(connection: Connection, lease: Lease, now: float) -> bool:
 
     Some rows stay. The head says that the generation existed, so that nobody uses its number again. The sinks
     say where it published: its messages must not count as those of another stream.
+
+    Raises Halted if an erasure of the stream is not finished: its keys would stay in the ledger for good.
     """
     heads, stream = schema.heads, lease.stream
+    unfinished = connection.execute(select(heads.c.erasure).where(in_stream(heads, stream))).scalar()
+    require_no_erasure(stream, unfinished)
     emptied: dict[str, Any] = {"seq": 0, "offsets": {}, "epochs": {}, "clocks": {}, "send_from": None}
     emptied |= {"erasure": None, "holder": None, "lease_until": None}
     emptied |= {f"{kind}_expired_{part}": None for kind in EXPIRING for part in ("seq", "at")}

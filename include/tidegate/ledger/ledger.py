@@ -199,7 +199,8 @@ class Ledger(LedgerReader):
         """Remove all rows of a pipeline in one transaction, and end `leases`, one of each of its streams.
 
         See `history.remove_stream` for the rows that stay. Raises Fenced, and removes nothing, if another
-        process has taken one of the leases, or the pipeline has a stream without a lease here.
+        process has taken one of the leases, or the pipeline has a stream without a lease here; Halted if an
+        erasure is not finished.
         """
         with self._writing("forget") as connection:
             # The check comes after the removal: if it fails, the error rolls the whole transaction back.

@@ -235,6 +235,12 @@ def _left(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[Cau
     """Yield the causes from work that was begun and that no process continues."""
     if status.holder is not None:
         return
+    if status.head.erasure is not None:
+        yield Cause(
+            ConditionKind.HALTED,
+            f"erasure {status.head.erasure} of {facts.stream} is not finished, and no process works on it",
+            f"Until it is, no batch is planned. Let it go on: tidegate erase {facts.stream.pipeline} --yes.",
+        )
     if facts.unpublished:
         yield Cause(
             ConditionKind.BEHIND,

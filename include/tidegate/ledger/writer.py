@@ -236,7 +236,8 @@ class LeasedLedger(LedgerReader):
     def drop(self) -> None:
         """Remove the generation's rows, and end this lease: see `history.remove_stream`.
 
-        Raises Halted if the generation publishes: it is in charge, or no generation was ever promoted.
+        Raises Halted if the generation publishes: it is in charge, or no generation was ever promoted; or if
+        an erasure of it is not finished.
         """
         with self._fenced("drop") as connection:
             charge = charge_in(connection.execute(promotions_of(self.stream.pipeline)))
