@@ -15,7 +15,7 @@ KEY = "canary-4711"
 def erased(beside: Beside) -> dict[int, Erasure]:
     app = beside.old.app
     planned = plan_erasure(app, "visitors", requested_keys(app, "visitors", None, [KEY]))
-    certificates = [erase(app, erasure, "tester", lambda _: None) for erasure in planned]
+    certificates = erase(app, planned, "tester", lambda _: None)
     return {certificate.stream.generation: certificate for certificate in certificates}
 
 

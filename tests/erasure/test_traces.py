@@ -10,6 +10,7 @@ from typing import Any
 from click.testing import CliRunner
 from sqlalchemy import select
 
+from tests.batch.committed import Committed
 from tests.erasure.canary import KEY, VALUE, Canary, traces_of
 from tests.manifests import manifest_ref
 from tidegate.cli import cli
@@ -49,7 +50,7 @@ def ledger_text(canary: Canary) -> str:
         return str([connection.execute(select(table)).all() for table in tables])
 
 
-def write_page(canary: Canary, seq: int, text: str) -> Path:
+def write_page(canary: Committed, seq: int, text: str) -> Path:
     """A page of Data Docs with its results."""
     folder = Path(canary.app.settings.data_docs) / "visitors" / "g1" / "2026-01-31"
     folder.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from tidegate.batch.still_batch import require_no_plan
 from tidegate.erasure.files import Survey, kept_schema, survey
 from tidegate.erasure.keys import ErasedKeys
 from tidegate.errors import SettingsInvalid
-from tidegate.generations.lifecycle import require_not_looked_up
+from tidegate.generations.lifecycle import files_of, has_published, require_not_looked_up
 from tidegate.kafka.records import Slice, read_slice
 from tidegate.ledger import Charge, Erasure, Head, Stream
 from tidegate.ledger.planned import planned_pipeline
@@ -90,14 +90,22 @@ def plan_erasure(app: App, pipeline: str, keys: ErasedKeys | None) -> list[Plann
     Args:
         app: the app.
         pipeline: the pipeline.
-        keys: the keys; None: only erasures that are not finished go on.
+        keys: the keys; None: those of erasures that are not finished, which go on.
 
     Raises Halted if a batch is planned and not decided, or another pipeline's planned batch looks the state
     up; LakeDamaged, LakeUnavailable.
     """
-    charge = app.ledger.charge(pipeline)
-    planned = (_planned(app, charge, stream, keys) for stream in streams_of(app, pipeline))
+    charge, streams = app.ledger.charge(pipeline), streams_of(app, pipeline)
+    keys = keys or _unfinished_keys(app, streams)
+    planned = (_planned(app, charge, stream, keys) for stream in streams)
     return [erasure for erasure in planned if erasure is not None]
+
+
+def _unfinished_keys(app: App, streams: Iterable[Stream]) -> ErasedKeys | None:
+    """Return the keys of the erasure that is not finished, which is of all streams; None if there is none."""
+    erasures = (unfinished_in(app.ledger.erasures(stream), app.ledger.head(stream)) for stream in streams)
+    requests = (erasure.request for erasure in erasures if erasure is not None)
+    return next((ErasedKeys.of_request(request) for request in requests if request is not None), None)
 
 
 def _planned(app: App, charge: Charge, stream: Stream, keys: ErasedKeys | None) -> PlannedErasure | None:
@@ -112,21 +120,31 @@ def _planned(app: App, charge: Charge, stream: Stream, keys: ErasedKeys | None) 
     require_no_plan(app.ledger, stream)
     require_not_looked_up(app, stream)
     pipeline, rows = newest_pipeline(app, stream), survey(app, stream, keys)
-    sinks = dict(_sink_effects(app, charge, stream, pipeline, rows))
+    sinks = dict(_sink_effects(app, charge, stream, pipeline, rows, unfinished))
     remarks = tuple(_remarks(app, charge, stream, pipeline, rows))
     done = (erasure for erasure in erasures if all(map(erasure.covers, keys.texts)))
     return PlannedErasure(stream, keys, rows, sinks, remarks, unfinished, next(done, None))
 
 
 def _sink_effects(
-    app: App, charge: Charge, stream: Stream, pipeline: Pipeline, survey: Survey
+    app: App,
+    charge: Charge,
+    stream: Stream,
+    pipeline: Pipeline,
+    survey: Survey,
+    unfinished: Erasure | None,
 ) -> Iterator[tuple[str, str]]:
     """Yield each sink with a sentence on what is done there."""
+    seq = unfinished.seq if unfinished is not None else None
+    given_up = {row.sink for row in app.ledger.given_up(stream) if row.seq == seq}
     places = {sink.name: ("outbox", pipeline.stage_of(sink).name) for sink in pipeline.sinks}
     for sink in app.sinks(stream, pipeline):
         place = places.get(sink.name)  # None: quarantined records go there, not emissions
         if charge.withholds(stream.generation):
             yield sink.name, f"{sink.name}: nothing, since {stream} sends nothing now."
+        elif sink.name in given_up:
+            why = f"since batch {seq}, which deletes them, was given up"
+            yield sink.name, f"{sink.name}: it keeps the keys, {why}. Delete them there yourself."
         elif place in survey.unmatched and not survey.rows[place]:
             yield sink.name, f"{sink.name}: nothing, since its rows are kept by other keys."
         else:
@@ -175,8 +193,23 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
             f"{', '.join(own)} of {stream}: its rows stay, since {stream} sends nothing now. Delete "
             f"the folder {folder} yourself."
         )
+    if not charge.withholds(stream.generation):
+        yield from _remarks_on_dropped(app, stream.pipeline)
     for given_up in app.ledger.given_up(stream):
         yield f"the export of batch {given_up.seq} in {given_up.export} stays: remove it yourself."
+
+
+def _remarks_on_dropped(app: App, pipeline: str) -> Iterator[str]:
+    """Yield a sentence for each place in the lake that may have the keys of a generation that was dropped."""
+    for dropped in app.ledger.dropped_streams(pipeline):
+        folder = app.lake(dropped).table_sink(None)
+        if has_published(app, dropped):
+            yield f"{dropped} is dropped, and its table sink keeps its rows. Delete {folder} yourself."
+        if files := files_of(app, dropped):
+            yield (
+                f"{dropped} is dropped, and the lake still has {counted(len(files), 'file')} of it. Finish "
+                f"that: tidegate generation drop {pipeline} {dropped.generation}."
+            )
 
 
 def _readers(app: App, pipeline: str) -> list[str]:

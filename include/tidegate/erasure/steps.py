@@ -1,8 +1,8 @@
-"""Erase keys from a stream, step by step. Killed at any step, the next call goes on with the same erasure.
+"""Erase keys from streams, step by step. Killed at any step, the next call goes on with the same erasure.
 
 1. Publish what is decided, so that no outbox with a key waits.
-2. Decide the batch of the erasure, and note the erasure, in one transaction. From here on no other batch is
-   planned before the erasure is finished.
+2. Decide the batch of the erasure, and note the erasure, in one transaction. From here on no other batch of
+   the stream is planned before the erasure is finished. This is done for all streams first.
 3. Publish that batch: sinks delete the keys, each once.
 4. Rewrite all files that have rows of the keys, also the outbox of that batch; then let readers find these
    files, in one transaction.
@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from html import escape, unescape
 from secrets import token_hex
@@ -41,8 +42,10 @@ from tidegate.storage.compaction import remove
 _SALT_BYTES = 16
 
 
-def erase(app: App, planned: PlannedErasure, by: str, progress: Callable[[str], None]) -> Erasure:
-    """Erase keys from a stream, or go on with the erasure that is not finished; return its certificate.
+def erase(
+    app: App, planned: Sequence[PlannedErasure], by: str, progress: Callable[[str], None]
+) -> list[Erasure]:
+    """Erase keys from streams, or go on with erasures that are not finished; return their certificates.
 
     Args:
         app: the app.
@@ -53,25 +56,48 @@ def erase(app: App, planned: PlannedErasure, by: str, progress: Callable[[str], 
     Raises LeaseHeld while a run is at work, Halted if a batch is planned and not decided, the errors of
     sinks, LakeDamaged, LakeUnavailable, LedgerUnavailable.
     """
-    stream = planned.stream
-    with leased(app, stream, f"erase__{uuid4().hex[:8]}") as lease, app.clusters:
-        progress(f"publish what is decided of {stream}")
-        publish_decided(app, lease)
-        unfinished = unfinished_in(lease.erasures(stream), lease.head(stream))
-        erasure = unfinished or _begun(app, lease, planned.keys, by)
-        publish_decided(app, lease)
-        if erasure.request is not None:
-            _remove_rows(app, lease, erasure, ErasedKeys.of_request(erasure.request), progress)
-            erasure = replace(erasure, sinks=planned.sinks, remarks=planned.remarks)
-            lease.forget_keys(erasure)
-        progress("write the ledger's file anew")
-        app.ledger.overwrite_removed_rows()
-        lease.end_erasure(erasure.number)
-        lease.release()
-    return app.ledger.erasures(stream)[-1]
+    erasures = [erasure for erasure in planned if not erasure.is_done]
+    with ExitStack() as stack, app.clusters:
+        leases = [
+            stack.enter_context(leased(app, erasure.stream, f"erase__{uuid4().hex[:8]}"))
+            for erasure in erasures
+        ]
+        # The ledger has the keys of all streams before it forgets those of the first: so a command that is
+        # killed goes on in all of them.
+        for lease, erasure in zip(leases, erasures, strict=True):
+            _begin(app, lease, erasure, by, progress)
+        for lease, erasure in zip(leases, erasures, strict=True):
+            _finish(app, lease, erasure, progress)
+    return [app.ledger.erasures(erasure.stream)[-1] for erasure in erasures]
 
 
-def _begun(app: App, lease: LeasedLedger, keys: ErasedKeys, by: str) -> Erasure:
+def _begin(
+    app: App, lease: LeasedLedger, planned: PlannedErasure, by: str, progress: Callable[[str], None]
+) -> None:
+    progress(f"publish what is decided of {lease.stream}")
+    publish_decided(app, lease)
+    if _unfinished(lease) is None:
+        _decide(app, lease, planned.keys, by)
+
+
+def _unfinished(lease: LeasedLedger) -> Erasure | None:
+    return unfinished_in(lease.erasures(lease.stream), lease.head(lease.stream))
+
+
+def _finish(app: App, lease: LeasedLedger, planned: PlannedErasure, progress: Callable[[str], None]) -> None:
+    publish_decided(app, lease)
+    erasure = _unfinished(lease)
+    assert erasure is not None, "it has begun, under this lease"
+    if erasure.request is not None:
+        _remove_rows(app, lease, erasure, ErasedKeys.of_request(erasure.request), progress)
+        lease.forget_keys(replace(erasure, sinks=planned.sinks, remarks=planned.remarks))
+    progress("write the ledger's file anew")
+    app.ledger.overwrite_removed_rows()
+    lease.end_erasure(erasure.number)
+    lease.release()
+
+
+def _decide(app: App, lease: LeasedLedger, keys: ErasedKeys, by: str) -> None:
     stream, salt = lease.stream, token_hex(_SALT_BYTES)
     number = len(lease.erasures(stream)) + 1
     plan, attempt = erasure_batch(app, lease, number, keys, f"erase__{number}__{uuid4().hex[:8]}")
@@ -79,7 +105,6 @@ def _begun(app: App, lease: LeasedLedger, keys: ErasedKeys, by: str) -> Erasure:
     erasure = Erasure(stream, number, plan.seq, salt, digests, (), keys.request, by)
     with failpoint("erase.begin"):
         lease.begin_erasure(erasure, (plan, attempt))
-    return erasure
 
 
 def _remove_rows(
@@ -98,6 +123,8 @@ def _remove_rows(
     progress("remove the former files")
     _remove_files(app, lease, erasure)
     remove_docs(app, stream, keys, erasure.batches)
+    for dropped in app.ledger.dropped_streams(stream.pipeline):
+        remove_docs(app, dropped, keys, ())  # a generation that is dropped leaves its pages
     lease.remove_samples(erasure.batches, redaction(keys))
 
 

@@ -131,9 +131,8 @@ def test_killed_promotion_is_finished_by_the_next(tmp_path: Path, clickhouse_url
 
 def erased(beside: Beside) -> None:
     app = beside.old.app
-    for erasure in plan_erasure(app, "visitors", requested_keys(app, "visitors", None, [KEY])):
-        if not erasure.is_done:
-            erase(app, erasure, "tester", lambda _: None)
+    planned = plan_erasure(app, "visitors", requested_keys(app, "visitors", None, [KEY]))
+    erase(app, planned, "tester", lambda _: None)
 
 
 @pytest.mark.parametrize("sinks", [APPEND, UPSERT])

@@ -116,9 +116,8 @@ def test_killed_promotion_is_finished_by_the_next(tmp_path: Path, fault: str) ->
 
 def erased(beside: Beside) -> None:
     app = beside.old.app
-    for erasure in plan_erasure(app, "visitors", requested_keys(app, "visitors", None, [KEY])):
-        if not erasure.is_done:
-            erase(app, erasure, "tester", lambda _: None)
+    planned = plan_erasure(app, "visitors", requested_keys(app, "visitors", None, [KEY]))
+    erase(app, planned, "tester", lambda _: None)
 
 
 @pytest.mark.parametrize("sinks", [APPEND, UPSERT])
@@ -174,7 +173,7 @@ def test_erasure_keeps_files_of_sending_generations(tmp_path: Path) -> None:
     other.app.ledger.acquire(other.stream, "at work").release()
     stream.decide(1, (KEY, 1), ("a", 1))
     own, sent = (leave_uncommitted(tmp_path, generation) for generation in (1, 2))
-    for erasure in plan_erasure(stream.app, "visitors", requested_keys(stream.app, "visitors", None, [KEY])):
-        if erasure.stream == stream.stream:
-            erase(stream.app, erasure, "tester", lambda _: None)
+    planned = plan_erasure(stream.app, "visitors", requested_keys(stream.app, "visitors", None, [KEY]))
+    own_erasures = [erasure for erasure in planned if erasure.stream == stream.stream]
+    erase(stream.app, own_erasures, "tester", lambda _: None)
     assert (own.exists(), sent.exists()) == (False, True)

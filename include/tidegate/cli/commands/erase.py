@@ -84,7 +84,7 @@ def _carry_out(app: App, planned: Sequence[PlannedErasure], by: str, quiet: bool
     from tidegate.erasure import erase as erase_keys
 
     with steps_shown(quiet) as progress:
-        return [erase_keys(app, erasure, by, progress) for erasure in planned if not erasure.is_done]
+        return erase_keys(app, planned, by, progress)
 
 
 def _lines(file: Path | None) -> list[str]:
