@@ -60,6 +60,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import ClassVar
 
 
@@ -175,6 +176,11 @@ class Problem:
     field: str
     message: str
     fix: str
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without its folder."""
+        return PurePath(self.file).name
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.field}: {self.message.rstrip('.')}. {self.fix}".rstrip()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.model.airflow import AirflowSettings, SparkPlacement
 from tidegate.model.pipeline import Scheduling
+from tidegate.yaml.folder import dag_id_of
 from tidegate.yaml.load import Defaults
 from tidegate_airflow.failures import condition_label, failure_message
 from tidegate_airflow.notify import PlainCallback, call, plain_callback
@@ -42,10 +43,10 @@ class Deployment:
 
         Example: with `dag_id_prefix: shop_`, `dag_id("orders")` is `shop_orders`.
         """
-        return self.defaults.dag_id_prefix + name
+        return dag_id_of(name, self.defaults.dag_id_prefix)
 
     def file_name(self, dag_id: str) -> str:
-        """Return the name of the pipeline file of a DAG: the inverse of `dag_id`.
+        """Return the name of the pipeline file of a DAG: the inverse of `dag_id`, for names that can be ids.
 
         Example: with `dag_id_prefix: shop_`, `file_name("shop_orders")` is `orders`.
         """

@@ -165,3 +165,21 @@ def test_batch_report_has_counts_of_each_stage(committed: Committed) -> None:
     assert report is not None
     assert report.stages["second"]["emitted"] == 1
     assert report.held_back == {"first": 4}
+
+
+def test_status_sees_files_that_stop_the_runs(committed: Committed) -> None:
+    [row] = printed_rows(committed, "status")
+    assert row["condition"] == "ok"
+    copy = committed.file.with_name("copy.yaml")
+    copy.write_bytes(committed.file.read_bytes())
+    [row] = printed_rows(committed, "status")
+    assert row["condition"] == "halted"
+    assert "is also in" in row["causes"][0]
+    copy.unlink()
+    copy.symlink_to("nowhere.yaml")
+    [row] = printed_rows(committed, "status")
+    assert row["condition"] == "ok"
+    copy.unlink()
+    committed.file.with_name("defaults.yaml").write_text("airflow: {retries: many}")
+    [row] = printed_rows(committed, "status")
+    assert "defaults.yaml:1" in row["causes"][0]

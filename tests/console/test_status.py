@@ -72,3 +72,23 @@ def test_page_refreshes_only_while_a_run_works(seeded: Seeded, client: TestClien
     assert "data-refresh" in client.get(path).text.partition("<body")[2]
     lease.release()
     assert "data-refresh" not in client.get(path).text.partition("<body")[2]
+
+
+def test_stray_copies_and_links_trouble_no_stream(seeded: Seeded, client: TestClient) -> None:
+    folder = seeded.home / "pipelines"
+    (folder / "a copy.yaml").write_text((folder / "availability.yaml").read_text())
+    (folder / "nothing.yaml").symlink_to("nowhere.yaml")
+    text = visible_text(client.get("/").text)
+    assert "invalid file a copy.yaml, line 1: the name of the file" in text
+    assert "invalid file nothing.yaml, line 1: cannot be read" in text
+    assert "halted" not in visible_text(client.get("/pipelines/availability").text)
+    assert "Rename it" in client.get("/pipelines/a_copy_invalid").text
+
+
+def test_mistaken_defaults_halt_every_pipeline(seeded: Seeded, client: TestClient) -> None:
+    (seeded.home / "pipelines" / "defaults.yaml").write_text("airflow: {retries: many}")
+    text = visible_text(client.get("/").text)
+    assert text.count("halted defaults.yaml, line 1: it has to be a whole number") == 2
+    page = visible_text(client.get("/pipelines/availability").text)
+    assert "defaults.yaml has mistakes" in page
+    assert "halted" in page

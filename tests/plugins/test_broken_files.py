@@ -75,6 +75,23 @@ def test_whatever_a_file_holds_it_has_a_dag(committed: Committed) -> None:
     assert dags().keys() == {"visitors"}
 
 
+def test_misnamed_file_leaves_other_dags_alone(committed: Committed) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from tidegate_airflow import tasks
+    from tidegate_airflow.factory import maintenance_dag
+
+    committed.file.with_name("visitors (copy).yaml").write_text(committed.file.read_text())
+    assert dags().keys() == {"visitors", "visitors__copy__invalid"}
+    misnamed = dags()["visitors__copy__invalid"]
+    assert "invalid pipeline file" in misnamed.tags
+    assert "cannot be the id of its DAG" in misnamed.doc_md
+    assert set(maintenance_dag().task_ids) == {"migrate", "compact_visitors", "clean"}
+    context = {"dag_run": SimpleNamespace(run_id="run-2", run_after=CREATED), "params": {}}
+    with pytest.raises(AirflowFailException, match="Rename it"):
+        tasks.plan("visitors (copy)", context, Trigger("run-2", clock_ms=10_000))
+
+
 def test_mistaken_schedule_keeps_the_last_planned_one(
     committed: Committed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

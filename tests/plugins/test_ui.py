@@ -305,7 +305,7 @@ def test_mistaken_file_is_shown_beside_its_batches(airflow: Airflow, history: Se
     path = history.home / "pipelines" / "availability.yaml"
     path.write_text(path.read_text().replace("reduce: latest", "reduce: lastest"))
     shown = text_of(airflow.get("/pipelines/availability", airflow.token()).text)
-    assert "The pipeline file has mistakes" in shown
+    assert "availability.yaml has mistakes" in shown
     assert "lastest" in shown
     assert "run-3" in shown
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.model.files import GOOD
-from tidegate.yaml.load import load_pipelines
+from tidegate.errors import PipelineInvalid
+from tidegate.yaml.folder import dag_id_of
+from tidegate.yaml.load import load_defaults, load_pipeline_of_folder, load_pipelines
 
 
 def test_folder_lists_pipelines_by_file_name(tmp_path: Path) -> None:
@@ -39,6 +41,43 @@ def test_two_files_of_one_generation_are_refused(tmp_path: Path) -> None:
         (1, "pipeline"),
     ]
     assert str(tmp_path / "b.yaml") in errors[0].problems[0].message
+
+
+@pytest.mark.parametrize("name", ["levels (copy)", "a b", "a.promote", "tidegate_maintenance", "x" * 141])
+def test_name_that_no_dag_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(GOOD)
+    pipelines, errors = load_pipelines(tmp_path)
+    assert pipelines == {}
+    assert [problem.message for problem in errors[0].problems] == [
+        f"the name of the file, {name!r}, cannot be the id of its DAG"
+    ]
+    with pytest.raises(PipelineInvalid, match="Rename it"):
+        load_pipeline_of_folder(path)
+    assert dag_id_of(name).endswith("_invalid")
+
+
+def test_misnamed_copy_does_not_stop_the_original(tmp_path: Path) -> None:
+    for name in ("copy of levels", "levels"):
+        (tmp_path / f"{name}.yaml").write_text(GOOD)
+    pipelines, errors = load_pipelines(tmp_path)
+    assert list(pipelines) == ["levels"]
+    assert [error.problems[0].name for error in errors] == ["copy of levels.yaml"]
+    assert load_pipeline_of_folder(tmp_path / "levels.yaml") == pipelines["levels"]
+
+
+def test_hidden_files_of_editors_are_no_pipelines(tmp_path: Path) -> None:
+    (tmp_path / "levels.yaml").write_text(GOOD)
+    (tmp_path / ".#levels.yaml").symlink_to("somebody@machine.1:2")
+    (tmp_path / "._levels.yaml").write_bytes(b"\0\5")
+    pipelines, errors = load_pipelines(tmp_path)
+    assert (list(pipelines), errors) == (["levels"], [])
+
+
+def test_link_to_no_defaults_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "defaults.yaml").symlink_to("nowhere.yaml")
+    with pytest.raises(PipelineInvalid, match="cannot be read"):
+        load_defaults(tmp_path)
 
 
 def test_two_generations_can_have_two_files(tmp_path: Path) -> None:

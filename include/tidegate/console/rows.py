@@ -34,11 +34,17 @@ class Badge:
 
 
 def condition_badge(entry: CatalogEntry, overview: StreamOverview | None) -> Badge:
-    """Return the badge of a stream's condition; for a file that names no stream, that it has mistakes."""
-    if overview is not None:
-        condition = overview.condition.condition
-        return Badge(KINDS[condition], condition.label)
-    return Badge("bad", "invalid file") if entry.problems else Badge("quiet", ConditionKind.NOT_STARTED.label)
+    """Return the badge of a stream's condition; of a file with mistakes that is not its stream's, that it has
+    them.
+    """
+    if overview is None or (entry.problems and not overview.condition.is_troubled):
+        return (
+            Badge("bad", "invalid file")
+            if entry.problems
+            else Badge("quiet", ConditionKind.NOT_STARTED.label)
+        )
+    condition = overview.condition.condition
+    return Badge(KINDS[condition], condition.label)
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ class IndexRow:
     def cause(self) -> str:
         """The cause of its problem, without what an error quotes; "" if it has none."""
         if self.entry.problems:
-            return f"line {self.entry.problems[0].line}: {self.entry.problems[0].message}"
+            problem = self.entry.problems[0]
+            return f"{problem.name}, line {problem.line}: {problem.message}"
         causes = self.overview.condition.causes if self.overview is not None else ()
         # The message of an error can quote records: only those who may read logs see it.
         return (causes[0].error or causes[0].what) if causes else ""

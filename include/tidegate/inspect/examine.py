@@ -341,6 +341,6 @@ def examine_entry(app: App, entry: CatalogEntry) -> Iterator[Finding]:
     if entry.pipeline is not None:
         yield from examine_pipeline(app, entry.name, entry.pipeline)
     for problem in entry.problems:
-        yield Finding(f"{entry.name}.yaml", FindingState.WRONG, f"{problem.message}. {problem.fix}")
+        yield Finding(problem.name, FindingState.WRONG, f"{problem.message}. {problem.fix}")
     for stream in entry.streams[0 if entry.pipeline is None and not entry.problems else 1 :]:
         yield from examine_orphan(app, stream)

@@ -8,7 +8,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +24,7 @@ from tidegate.ledger.stream_condition import (
     read_facts,
 )
 from tidegate.model.pipeline import Pipeline
+from tidegate.yaml.folder import dag_id_of
 from tidegate.yaml.load import load_defaults, load_pipelines, stream_in_broken_file
 
 Stamp = tuple[tuple[str, int, int], ...]
@@ -40,7 +40,7 @@ class CatalogEntry:
         streams: First the file's own stream, then generations of its pipeline that no file has any more. A
             stream may never have been planned.
         pipeline: None if the file has mistakes, or if there is no file.
-        problems: The mistakes of the file.
+        problems: The mistakes of the file; and those of `defaults.yaml`, with which no file has a DAG.
         has_generation: False if a file with mistakes does not say which generation it has.
     """
 
@@ -67,7 +67,7 @@ class CatalogEntry:
     @property
     def dag_id(self) -> str:
         """The id of its DAG in Airflow."""
-        return self.dag_id_prefix + self.name
+        return dag_id_of(self.name, self.dag_id_prefix)
 
 
 def catalog_entries(app: App) -> list[CatalogEntry]:
@@ -79,8 +79,13 @@ def catalog_entries(app: App) -> list[CatalogEntry]:
     # parsing is cached by this stamp, since a page reads the catalog for each request
     stamp = _stamp(folder)
     entries = _with_orphans(_files(folder, stamp), app.ledger.streams())
-    prefix = _dag_id_prefix(folder, stamp)
-    return [replace(entry, dag_id_prefix=prefix) for entry in entries] if prefix else entries
+    prefix, problems = _defaults(folder, stamp)
+    return [
+        replace(entry, dag_id_prefix=prefix)
+        if entry.is_without_file
+        else replace(entry, dag_id_prefix=prefix, problems=(*entry.problems, *problems))
+        for entry in entries
+    ]
 
 
 def _with_orphans(files: Iterable[CatalogEntry], streams: Iterable[Stream]) -> list[CatalogEntry]:
@@ -108,17 +113,26 @@ def _stamp(folder: Path) -> Stamp:
     if not folder.is_dir():
         return ()
     with os.scandir(folder) as files:
-        stats = [(file.name, file.stat()) for file in files if file.name.endswith(".yaml")]
+        return tuple(sorted((file.name, *_version(file)) for file in files if file.name.endswith(".yaml")))
+
+
+def _version(file: os.DirEntry[str]) -> tuple[int, int]:
+    """Return the time and size of a file, which change with it."""
+    try:
+        status = file.stat()
+    except OSError:  # a link to nothing, or a file that was removed just now: loading it shows the reason
+        return 0, 0
     # Both: some file systems have times of whole seconds, in which a file can change twice.
-    return tuple(sorted((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
+    return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=4)
-def _dag_id_prefix(folder: Path, _: Stamp) -> str:
-    """Return the prefix of DAG ids; "" if the defaults have mistakes, since there is no DAG then."""
-    with suppress(PipelineInvalid):
-        return load_defaults(folder).dag_id_prefix
-    return ""
+def _defaults(folder: Path, _: Stamp) -> tuple[str, tuple[Problem, ...]]:
+    """Return the prefix of DAG ids, and the mistakes in the defaults, with which the prefix is ""."""
+    try:
+        return load_defaults(folder).dag_id_prefix, ()
+    except PipelineInvalid as error:
+        return "", tuple(error.problems)
 
 
 @lru_cache(maxsize=4)
@@ -223,8 +237,10 @@ def with_files(app: App, facts: Iterable[StreamFacts]) -> list[StreamFacts]:
 
 
 def _with_file(facts: StreamFacts, files: Sequence[CatalogEntry]) -> StreamFacts:
-    # Two files of one generation are both refused, with the same cause.
-    mistakes = [str(problem) for entry in files[:1] for problem in entry.problems]
+    # A file without mistakes has the stream, whatever stray copies there are. Two files of one generation are
+    # both refused, with the same cause.
+    owner = min(files, key=lambda entry: entry.pipeline is None, default=None)
+    mistakes = [str(problem) for problem in owner.problems] if owner is not None else []
     return replace(facts, has_file=bool(files), file_mistake="; ".join(mistakes))
 
 

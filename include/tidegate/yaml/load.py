@@ -7,6 +7,7 @@ mistakes are elsewhere in the file, its DAG stays in Airflow, with the schedule 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
@@ -22,7 +23,7 @@ from tidegate.model.mistakes import did_you_mean
 from tidegate.model.names import matching
 from tidegate.model.pipeline import Pipeline, Scheduling, Written
 from tidegate.model.scope import Model, Scope
-from tidegate.yaml.folder import DEFAULTS_FILE, pipeline_files
+from tidegate.yaml.folder import DEFAULTS_FILE, is_dag_name, pipeline_files
 from tidegate.yaml.grammar import DEFAULTS, as_problems
 from tidegate.yaml.tree import Tree, read, read_text, unlocated
 
@@ -117,7 +118,7 @@ def load_pipeline_of_folder(path: Path) -> Pipeline:
     names = {pipeline.pipeline, *(lookup.state[0] for lookup in pipeline.lookup if lookup.state)}
     names |= {sink.lake_folder for sink in pipeline.sinks if sink.lake_folder is not None}
     pipelines = {path: pipeline}
-    for other in sorted(path.parent.glob("*.yaml")):
+    for other in pipeline_files(path.parent):
         with suppress(PipelineInvalid):
             # The name first: to parse all files of a large folder takes long.
             if other != path and _may_be_of(read_text(other), names):
@@ -139,11 +140,15 @@ def _may_be_of(text: str, names: Container[str]) -> bool:
 
 def _refused(pipelines: dict[Path, Pipeline]) -> Iterator[tuple[Path, PipelineInvalid]]:
     """Yield the files that have no mistakes themselves, but conflict with other files."""
-    owners = Counter(map(_stream, pipelines.values()))
+    # Without misnamed files: a stray `orders (copy).yaml` must not stop `orders.yaml`.
+    named = {path: pipeline for path, pipeline in pipelines.items() if is_dag_name(path.stem)}
+    owners = Counter(map(_stream, named.values()))
     for path, pipeline in pipelines.items():
+        if path not in named:
+            yield path, _misnamed(path)
         # All of them, not the later ones: the order of names must not decide who owns the state.
-        if owners[_stream(pipeline)] > 1:
-            yield path, _shared(path, pipelines)
+        elif owners[_stream(pipeline)] > 1:
+            yield path, _shared(path, named)
         elif problems := [
             *_lookup_problems(pipeline, path, pipelines.values()),
             *_sink_problems(pipeline, path, {other.pipeline for other in pipelines.values()}),
@@ -173,6 +178,15 @@ def _sink_problems(pipeline: Pipeline, path: Path, pipelines: Container[str]) ->
             what = f"it is in the lake's folder of the pipeline `{sink.lake_folder}`, or is that folder"
             fix = "Write a name that no pipeline has, such as `out/...`."
             yield read(pipeline.text, str(path)).problem(("sinks", at, "path"), what, fix)
+
+
+def _misnamed(path: Path) -> PipelineInvalid:
+    what = f"the name of the file, {path.stem!r}, cannot be the id of its DAG"
+    fix = (
+        "Rename it: up to 140 letters, digits, `_`, `-` and `.`; not `tidegate_maintenance`, and not with "
+        "`.promote` at the end, which are ids of tidegate's other DAGs."
+    )
+    return PipelineInvalid([Problem(str(path), 1, "pipeline", what, fix)])
 
 
 def _stream(pipeline: Pipeline) -> tuple[str, int]:
@@ -266,7 +280,8 @@ def load_defaults(folder: Path) -> Defaults:
     Example: `load_defaults(settings.pipelines).airflow.pool`
     """
     path = folder / DEFAULTS_FILE
-    if not path.is_file():
+    # A link to nothing is a mistake: without the prefix in it, each DAG would get another id.
+    if not os.path.lexists(path):
         return Defaults()
     text = read_text(path)
     # A file that has only comments is not a mistake: it has no defaults.

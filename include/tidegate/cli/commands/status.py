@@ -6,6 +6,7 @@ file was edited since its last batch was planned.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -52,7 +53,7 @@ def _conditions(
 ) -> dict[Stream, StreamCondition]:
     """Return the condition of each stream, without parsing the files if they have not changed."""
     offsets = {stream: value if isinstance(value, int) else None for stream, value in lags.items()}
-    if not _are_as_planned(settings, ledger, list(lags)):
+    if lags and not _are_as_planned(settings, ledger, list(lags)):
         from tidegate import inspect  # late: with what reads pipeline files
         from tidegate.app import App
 
@@ -69,18 +70,21 @@ def _conditions(
 
 
 def _are_as_planned(settings: Settings, ledger: Ledger, streams: Sequence[Stream]) -> bool:
-    """Return whether each stream's newest batch was planned with a file that exists unchanged."""
-    from tidegate.yaml.folder import DEFAULTS_FILE, pipeline_files
+    """Return whether the folder has the texts that the newest batches were planned with, and nothing else."""
+    from tidegate.yaml.folder import DEFAULTS_FILE, is_dag_name, pipeline_files
 
     files = pipeline_files(settings.pipelines)
+    if os.path.lexists(settings.pipelines / DEFAULTS_FILE):
+        return False
+    if not all(is_dag_name(file.stem) for file in files):
+        return False
     try:
-        texts = {file.read_text(encoding="utf-8", errors="replace") for file in files}
+        texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
     except OSError:
         return False  # who parses the files reports the one that cannot be read
-    planned = [ledger.last_planned(stream) for stream in streams]
-    return not (settings.pipelines / DEFAULTS_FILE).exists() and all(
-        plan is not None and plan.text in texts for plan in planned
-    )
+    planned = filter(None, map(ledger.last_planned, streams))
+    # Lists, not sets: two files with one text are both refused.
+    return sorted(texts) == sorted(plan.text for plan in planned)
 
 
 def _nothing_planned(settings: Settings) -> str:
