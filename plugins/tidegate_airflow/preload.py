@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 from importlib import import_module
+from importlib.util import find_spec
 
 IMPORTED_BY_TASKS = (
     # Each forked process runs `airflow.__main__` anew, with its imports.
@@ -23,7 +24,6 @@ IMPORTED_BY_TASKS = (
     "pyspark.sql.connect.session",
     "tidegate.batch",
     "tidegate.inspect",
-    "tidegate.quality.gate",
     "tidegate.sinks.kafka.sink",
     "tidegate.spark.batch",
     "tidegate_airflow.factory",
@@ -44,13 +44,21 @@ def preload() -> None:
     for module in IMPORTED_BY_TASKS:
         import_module(module)
     from tidegate.model.compiled import parts
-    from tidegate.quality.expectations import import_expectations
-    from tidegate.quality.pages import compile_templates
     from tidegate.yaml.load import parse_pipeline
 
     # The first file that a process loads builds Pydantic's validators and the grammar of expressions.
     parse_pipeline(_PIPELINE, "preloaded.yaml")
     parts()
+    # An optional extra: tasks without it need everything else all the same.
+    if find_spec("great_expectations") is not None:
+        _preload_quality()
+
+
+def _preload_quality() -> None:
+    import_module("tidegate.quality.gate")
+    from tidegate.quality.expectations import import_expectations
+    from tidegate.quality.pages import compile_templates
+
     import_expectations()
     compile_templates()
 

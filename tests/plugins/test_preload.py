@@ -61,6 +61,21 @@ def test_preloaded_process_leaves_tasks_nothing_to_import(tmp_path: Path) -> Non
     }
 
 
+_WITHOUT_QUALITY = """
+import sys
+
+sys.modules["great_expectations"] = None  # as if it were not installed
+import tidegate_airflow.preload
+from tidegate.model.compiled import parts
+assert "tidegate.spark.batch" in sys.modules and parts.cache_info().currsize
+"""
+
+
+@pytest.mark.airflow
+def test_preload_works_without_the_quality_extra(tmp_path: Path) -> None:
+    assert "the preload failed" not in _output_of(_WITHOUT_QUALITY, tmp_path)
+
+
 _BROKEN = """
 import sys
 
@@ -76,16 +91,19 @@ import tidegate_airflow.preload
 
 @pytest.mark.airflow
 def test_failed_preload_leaves_fork_server_alive(tmp_path: Path) -> None:
-    environment = {**os.environ, "TIDEGATE_HOME": str(tmp_path)}
-    command = [sys.executable, "-c", _BROKEN]
+    output = _output_of(_BROKEN, tmp_path)
+    assert "the preload failed" in output
+    assert "half of an upgrade" in output
+
+
+def _output_of(program: str, home: Path) -> str:
     done = subprocess.run(
-        command,
+        [sys.executable, "-c", program],
         cwd=REPOSITORY,
-        env=environment,
+        env={**os.environ, "TIDEGATE_HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     assert done.returncode == 0, done.stdout
-    assert "the preload failed" in done.stdout
-    assert "half of an upgrade" in done.stdout
+    return done.stdout
