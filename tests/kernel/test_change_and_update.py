@@ -116,6 +116,15 @@ def test_update_sends_all_or_no_deletions(deletions: Any, emitted: list[Any], cu
     assert loop.emissions["k"] == emitted
 
 
+@pytest.mark.parametrize("cuts", [False, True], ids=["at once", "record by record"])
+def test_value_after_an_unsent_deletion_is_a_change(cuts: bool) -> None:
+    loop = Kernel(kernel.Update(deletions="none"))
+    records = history(value(1), None, value(2))
+    for batch in [[record] for record in records] if cuts else [records]:
+        loop.apply(batch)
+    assert (loop.counts["emitted.new"], loop.counts["emitted.changed"]) == (1, 1)
+
+
 def test_value_that_where_rejects_is_not_compared() -> None:
     loop = Kernel(kernel.Change(BOTH))
     loop.apply(

@@ -138,6 +138,11 @@ class Emit(HasOptions):
         return False
 
     @property
+    def emits_deletions(self) -> bool:
+        """Whether the deletion of a value that consumers have is emitted."""
+        return True
+
+    @property
     def spaces_emissions(self) -> bool:
         """Whether there is a least time between two emissions of an entry, in which values wait."""
         return False

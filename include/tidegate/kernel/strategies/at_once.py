@@ -64,6 +64,9 @@ def fold_columns(
     eligible = pc.or_(tombstone, pc.fill_null(rows.column("passes"), True))
     candidates = _only(rows, eligible)
     counts["filtered"] += rows.num_rows - candidates.num_rows
+    if not stage.emit.emits_deletions:
+        # consumers keep the value that was emitted before a deletion, and the next one replaces it
+        candidates = _only(candidates, pc.invert(tombstone.filter(eligible)))
     candidates, refused = without_refused(stage.expectations, schema, candidates, counts)
     yield from refused
     is_record = pc.equal(candidates.column("kind"), RECORD)

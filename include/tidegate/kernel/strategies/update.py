@@ -36,6 +36,10 @@ class Update(Emit):
     when: ClassVar[str] = "With every record."
     reasons: ClassVar[Mapping[str, str]] = FIRST_SEEN
 
+    @property
+    def emits_deletions(self) -> bool:
+        return self.deletions != "none"
+
     def on_record(self, entry: Entry, now: Any, timestamp: int, same: Sameness | None) -> str | None:
         """Return `new`, `changed` or `deleted`; None for deletions that do not go out."""
         if now is None and self.deletions != "seen":
