@@ -22,6 +22,10 @@ _NUMBERS = (1, 2, 3, 5, 100, 5_000, 2_147_483_647)
 _COMMON = ("stages.*.select", "stages.*.reduce", "stages.*.window", "source.key", "stages.*.where")
 """Optional fields that decide most, and are drawn more often than others."""
 _RARE = re.compile(r"airflow|quality|source\.(connection|registry|key_registry|start)")
+_OPTIONS = re.compile(
+    r"stages\.\*\.(emit|window)\.|source\.(sequence|deduplicate)\.|stages\.\*\.(key|unchanged)$"
+)
+"""Options that other options change the meaning of, and that are drawn together for it."""
 _BESIDE_NO_JOIN = frozenset({"from" if name == "inputs" else name for name in EXCLUDED})
 _NOT_TWICE = ("window", "reduce", "key", "ttl", "unchanged", "on_error")
 """Fields of a stage that could not take a record again when a row that it looked up changes."""
@@ -210,6 +214,10 @@ class Drawing:
             return 0.95
         if _RARE.match(path):
             return 0.03
+        if path == "source.explode":
+            return 0.4 if any(type_.startswith("array") for type_ in source.columns.values()) else 0.02
+        if _OPTIONS.match(path):
+            return 0.3
         return 0.5 if path in _COMMON else 0.07
 
 

@@ -40,6 +40,8 @@ FEATURES = (
     "unions",
 )
 """What `features` yields."""
+_WITH_A_RECORD = ("new", "changed", "deleted", "count", "until")
+"""Reasons of emissions that a record makes with it, and that are its fate."""
 Input: TypeAlias = CaseStep
 ByKey: TypeAlias = Mapping[str, list[tuple[Any, ...]]]
 
@@ -98,6 +100,7 @@ def differences(
         yield from _differing("with all expressions in Spark", uncut, in_spark)
         if uncut.error is None and in_spark.error is None and uncut.counts != in_spark.counts:
             yield f"with all expressions in Spark: counts {in_spark.counts}, uncut {uncut.counts}"
+    yield from _differing_traced(uncut, _traced(spark, pipeline, inputs, tables), pipeline)
     model = model_of(pipeline, text, inputs)
     tally["in the model"] += model is not None
     if model is not None:
@@ -159,6 +162,36 @@ def _replayed(
         return CaseRun(spark, pipeline, records, tables, reading=reading, stages=stages).run_all([[], *cuts])
     except TidegateError as error:
         return [Outcome(error=error)]
+
+
+def _traced(
+    spark: SparkSession, pipeline: Pipeline, records: Sequence[Input], tables: Mapping[str, Rows]
+) -> Outcome:
+    """Return the outcome with the fate of each record, which is decided record by record."""
+    stages = [stage.name for stage in pipeline.stages]
+    try:
+        return CaseRun(spark, pipeline, records, tables, trace=True, stages=stages).run_all()[0]
+    except TidegateError as error:
+        return Outcome(error=error)
+
+
+def _differing_traced(uncut: Outcome, traced: Outcome, pipeline: Pipeline) -> Iterator[str]:
+    """Yield how an explanation differs from what happened: in emissions, in counts, and in the records that
+    are said to have caused an emission.
+    """
+    yield from _differing("with a trace", uncut, traced)
+    if uncut.error is not None or traced.error is not None:
+        return
+    if uncut.counts != traced.counts:
+        yield f"with a trace: counts {traced.counts}, uncut {uncut.counts}"
+    for stage in pipeline.stages:
+        emitted = {(emission.source, emission.reason) for emission in traced.stages[stage.name]}
+        fates = {(fate.source, fate.fate) for fate in traced.fates if fate.pass_name == stage.name}
+        # a record also makes sliding windows that it is not in, and that are not its fate
+        differ = fates - emitted if stage.window is not None and stage.window.slides else fates ^ emitted
+        for source, reason in differ:
+            if reason in _WITH_A_RECORD:
+                yield f"with a trace, {stage.name}: only a fate or an emission of {source} is `{reason}`"
 
 
 def model_of(pipeline: Pipeline, text: str, inputs: Sequence[Input]) -> Modelled | None:
@@ -251,7 +284,7 @@ def _differing(title: str, uncut: Outcome, outcome: Outcome) -> Iterator[str]:
             yield f"{title}: {outcome.error!r}, uncut {uncut.error!r}"
         return
     yield from _differing_keys(title, _plain(uncut), _plain(outcome))
-    for stage in outcome.stages:
+    for stage in uncut.stages.keys() & outcome.stages.keys():
         yield from _differing_keys(f"{title}, {stage}", _plain(uncut, stage), _plain(outcome, stage))
 
 

@@ -21,6 +21,8 @@ from tidegate.yaml.grammar import EXAMPLES
 SCALARS = ("string", "int", "bigint", "double", "boolean", "decimal(10,2)", "decimal(38,10)", "date")
 TYPES = (*SCALARS, *SCALARS, "timestamp", "smallint", "array<int>", "struct<a:int,b:string>")
 _NUMERIC = ("int", "bigint", "double", "smallint")
+_OF_KEYS = ("string", "int", "bigint", "smallint", "boolean", "date", "struct<a:int,b:string>")
+"""The types of columns that can be in a key."""
 _TAKEN = {"numbers": (*_NUMERIC, "decimal(10,2)", "decimal(38,10)"), "booleans": ("boolean",)}
 """What an aggregate takes -> the types of such columns."""
 
@@ -252,12 +254,14 @@ class Texts:
         if path in ("stages.*.emit.columns.*", "stages.*.emit.ignore.*"):
             return self._column(stage.emitted)
         if path == "stages.*.key.*":
-            return self._path(stage.before)
+            return self._path({n: t for n, t in stage.before.items() if t in _OF_KEYS} or stage.before)
         if path == "source.timestamp.format":
             return self.dice.choice(("epoch_seconds", "epoch_millis", "yyyy-MM-dd[ HH:mm:ss]"))
         if path == "source.timestamp.timezone":
             return self.dice.choice(("UTC", "Europe/Berlin", "Asia/Kolkata"))
-        if path.startswith("source.") and path.split(".")[1] in ("key", "timestamp", "explode"):
+        if path == "source.explode":
+            return self._of_types(source.columns, *(type_ for type_ in TYPES if type_.startswith("array")))
+        if path.startswith("source.") and path.split(".")[1] in ("key", "timestamp"):
             return self._path(source.columns)
         if path in ("source.deduplicate.columns.*", "source.sequence.columns.*"):
             return self._path(source.columns)

@@ -11,7 +11,7 @@ from tests.spark.played import GivenRecords, Played
 from tests.spark.stages import CHANGES, COUNTED
 from tidegate.spark.case_run import CaseRun
 from tidegate.spark.explain import TraceEvent, explain_batch
-from tidegate.yaml.cases import CaseRecord
+from tidegate.yaml.cases import CaseRecord, Tick
 from tidegate.yaml.load import parse_case_pipeline
 
 if TYPE_CHECKING:
@@ -69,6 +69,21 @@ def test_quarantined_record_is_found_by_kafka_key(played: Played) -> None:
     (event,) = _traces(played, [_record(0, 1, '"many"')], "changes")
     assert (event.what, event.source) == ("quarantined", ("in", 0, 0))
     assert event.fate.startswith("malformed")
+
+
+def test_final_value_that_where_rejects_is_unsent(spark: SparkSession, tmp_path: Path) -> None:
+    stage = {"name": "few", "window": {"tumbling": "10s"}, "reduce": {"n": "count(*)"}, "where": "n < 2"}
+    stages = [{**stage, "emit": {"on": "window_close"}}]
+    pipeline = parse_case_pipeline({"pipeline": "explained", "source": SOURCE, "stages": stages}, "case")
+    events = _traces(Played(spark, pipeline, tmp_path), [_record(0, 1, 5), _record(1, 1, 4)])
+    assert [(event.what, event.fate, event.value, event.window) for event in events] == [
+        ("record", "held", {"n": 1}, None),
+        ("record", "held", {"n": 1}, None),
+        ("unsent", "filtered", {"n": 2}, (0, 10_000)),
+    ]
+    inputs = [_record(0, 1, 5), _record(1, 1, 4), Tick(60_000)]
+    fates = CaseRun(spark, pipeline, inputs, trace=True).run_all()[0].fates
+    assert [(fate.what, fate.fate) for fate in fates] == [(event.what, event.fate) for event in events]
 
 
 def test_explained_record_counts_as_one(spark: SparkSession) -> None:

@@ -25,6 +25,7 @@ HAPPENINGS = {
     "record": "came in",
     "emission": "went out",
     "refused": "was refused",
+    "unsent": "did not go out",
     "quarantined": "quarantined",
 }
 """`TraceEvent.what` -> what happened, in words."""

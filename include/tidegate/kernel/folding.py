@@ -11,6 +11,7 @@ from tidegate.kernel.bounded import Buffer
 from tidegate.kernel.counts import Counts
 from tidegate.kernel.equivalence import Exact
 from tidegate.kernel.gate import Gate
+from tidegate.kernel.json_text import serialize
 from tidegate.kernel.outcome import Outcome
 from tidegate.kernel.rows import REPLACED, TIMER, Columns
 from tidegate.kernel.stage import Batch, Stage
@@ -63,6 +64,7 @@ class Folding:
         self._spaces_emissions = stage.emit.spaces_emissions
         self._ends_with = stage.emit.ends_with(self.values)
         self._remembers_flush = stage.emit.remembers_flush
+        self._traces = batch.trace
         self._ttl = stage.ttl
         # a value that is not emitted may change the state all the same, unless it leaves no trace
         self._same_value: Sameness | None = None
@@ -189,12 +191,11 @@ class Folding:
         reason = self._emit.on_record(entry, output, entry.timestamp, self.gate.same)
         if reason is None and self._ending is not None:
             reason = self._ending(entry, row)
-        if reason is not None:
-            self._flush(entry, reason, now)
+        fate = "held" if reason is None else self._flush(entry, reason, now)
         # usually only the first record that waits starts the timer
         if reason is not None or entry.pending == 1 or restarts:
             self.timers.set(entry, now)
-        return reason or "held"
+        return fate
 
     def _forward(self, entry: Entry, row: int, timestamp: int, now: int, folds: bool = True) -> str:
         """Fold the record in for strategies that emit a value with its record, or not at all."""
@@ -362,22 +363,25 @@ class Folding:
         self.entries.merge_fences(merged, joined)
         return merged
 
-    def _flush(self, entry: Entry, reason: str, at: int) -> None:
+    def _flush(self, entry: Entry, reason: str, at: int) -> str:
         """Emit what is held back, unless it deletes nothing, `where` rejects it or it is refused, and empty
-        the buffer.
+        the buffer. Return the reason, or why nothing is emitted.
 
         `at`: the epoch ms at which this counts as having happened. Raises what values can cause
         (`RECORD_ERRORS`).
         """
-        output = self.values.output(entry.accumulator)
+        output, fate = self.values.output(entry.accumulator), reason
         if not self.gate.passes(entry, output):
             self._counts["filtered"] += 1
+            fate = "filtered"
         elif (refusal := self.gate.refusal(entry, output)) is not None:
             self.outcome.refuse(entry, entry.row, output, entry.timestamp, refusal)
+            fate = "refused"
         elif output is None and entry.emitted is None:
-            pass  # consumers have nothing that could be deleted
+            fate = self._emit.suppressed  # consumers have nothing that could be deleted
         elif (self._accumulates or reason in self._emit.only_if_changed) and not self._differs(entry, output):
             self._counts["idempotent-update-skip"] += 1
+            fate = self._emit.suppressed
         else:
             self._send(entry, output, at, reason)
         if self._accumulates:
@@ -388,18 +392,24 @@ class Folding:
             entry.flushed_at = at
         self.entries.empty(entry)
         self.entries.touch(entry)
+        return fate
 
-    def _repeat(self, entry: Entry, reason: str, at: int) -> None:
+    def _repeat(self, entry: Entry, reason: str, at: int) -> str:
         """Repeat an emitted value with this time as its timestamp, unless `where` rejects it now, or an
-        expectation refuses it, which has refused it with its record.
+        expectation refuses it, which has refused it with its record. Return as `_flush`.
         """
-        output = self.values.output(entry.accumulator)
-        if self.gate.passes(entry, output) and self.gate.refusal(entry, output) is None:
+        output, fate = self.values.output(entry.accumulator), reason
+        if not self.gate.passes(entry, output):
+            fate = "filtered"
+        elif self.gate.refusal(entry, output) is not None:
+            fate = "refused"
+        else:
             self.outcome.emit(entry, output, at, at, self.cause, reason)
             entry.emitted_timestamp = at
             entry.emitted = output
         entry.flushed_at = at
         self.entries.touch(entry)
+        return fate
 
     def flush_apart(self, entry: Entry, reason: str, at: int) -> None:
         """Flush when no record at hand is the cause: an error names the entry and the reason instead.
@@ -407,14 +417,24 @@ class Folding:
         Raises one of RECORD_ERRORS if the emission cannot be made.
         """
         try:
+            # before a flush, which may empty the entry
+            output = self.values.output(entry.accumulator) if self._traces else None
             if self._emit.repeats_by_clock and not entry.pending:
-                self._repeat(entry, reason, at)
+                fate = self._repeat(entry, reason, at)
             else:
-                self._flush(entry, reason, at)
+                fate = self._flush(entry, reason, at)
+            if self._traces and fate not in (reason, "refused"):
+                self.outcome.trace(entry.row, fate, at, self._unsent(entry, output))
         except RECORD_ERRORS as error:
             window = "" if entry.window is None else f" in the window {list(entry.window)}"
             what = f"{error.what} (when the key {entry.key!r}{window} goes out, by {reason})"
             raise type(error)(what, error.fix) from error
+
+    def _unsent(self, entry: Entry, output: Any) -> str:
+        """Return JSON text of a value that was due and is not emitted: no record has it as its fate."""
+        value = self.gate.described_output(output)
+        description = {"value": value, "known": [], "unsent": True, **self.gate.described_window(entry)}
+        return serialize(description).decode()
 
     def forget_emission(self, entry: Entry) -> None:
         """Forget when the entry emitted last: the time in which it emits nothing again is over."""

@@ -244,16 +244,21 @@ class Gate:
         """
         emitted = entry.emitted
         if emitted is not None and not self.hashed:
-            emitted = {name: read(emitted) for name, read in self._readers(self._names)}
+            emitted = self.described_output(emitted)
         last = {} if emitted is None else self._emit.described(emitted)
-        description = {**self._described_window(entry), **last, "held": entry.pending or None}
+        description = {**self.described_window(entry), **last, "held": entry.pending or None}
         if entry.due != NEVER:
             description["due"] = entry.due
         if entry.expires_at is not None:
             description["expires"] = entry.expires_at
         return {name: value for name, value in description.items() if value is not None}
 
-    def _described_window(self, entry: Entry) -> Mapping[str, Any]:
+    def described_output(self, output: Any) -> Mapping[str, Any] | None:
+        """Return the columns of an output for people; None for a deletion."""
+        return None if output is None else {name: read(output) for name, read in self._readers(self._names)}
+
+    def described_window(self, entry: Entry) -> Mapping[str, Any]:
+        """Return the window of an entry for people, by `window`; nothing without a window."""
         if self._window is None or entry.window is None:
             return {}
         return self._window.described(entry.window)

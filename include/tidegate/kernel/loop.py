@@ -135,6 +135,9 @@ class Loop:
             fates = self._fates(row, timestamp, now)
         except FlushFailed as failed:
             raise failed.error from None
+        # once, and not once per window: each trace has the entries of all windows
+        for fate in dict.fromkeys(fates) if self._batch.trace else ():
+            self._outcome.trace(row, fate, now, description)
         # this record's own time reaches them: they fire after it is applied, its second row included
         if self._timers.next_due <= now and fates != _RETRACTED:
             self._folding.cause = TIMER if advances else row
@@ -145,8 +148,6 @@ class Loop:
             self._relieve(self._buffer, now)
         if self._count(row, fates) == "late" and self._stage.on_late != "drop":
             self._folding.keep_late(row, timestamp, now)
-        for fate in fates if self._batch.trace else ():
-            self._outcome.trace(row, fate, now, description)
 
     def _end_state(self, row: int, timestamp: int) -> None:
         """Fire all timers of a key whose state has ended before its record, which finds none."""

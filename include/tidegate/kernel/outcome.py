@@ -157,17 +157,18 @@ class Outcome:
         self._quarantined[metric].append((row, reason))
 
     def savepoint(self, key: str) -> Callable[[], None]:
-        """Return a function that takes back all emissions and refusals of the key from now on.
+        """Return a function that takes back all emissions, refusals and traces of the key from now on.
 
         Args:
             key: The key of the record that is about to be applied: only this key's results can follow.
         """
         emissions, ordinal = len(self._emissions), self._ordinals.get(key, 0)
-        refused = len(self._refused)
+        refused, traces = len(self._refused), len(self._traces)
 
         def roll_back() -> None:
             del self._emissions[emissions:]
             del self._refused[refused:]
+            del self._traces[traces:]
             self._ordinals[key] = ordinal
 
         return roll_back

@@ -344,16 +344,18 @@ class Emitted:
 
 @dataclass(frozen=True)
 class Fate:
-    """The fate of a record in a pass.
+    """The fate of a record in a pass, or of a value that was due there.
 
     Args:
+        what: `record`, `unsent` or `quarantined`, as in `TraceEvent`.
         timestamp: of the record, epoch ms.
         fate: what became of it.
         at: when that happened, epoch ms.
-        value: the columns that the pass selects of the record.
+        value: the columns that the pass selects of the record, or of the value.
         previous: the state before, as in `TraceEvent`.
     """
 
+    what: str
     pass_name: str
     key: str | None
     source: Position
@@ -425,6 +427,7 @@ def _emitted(row: Mapping[str, Any], text: str | None) -> Emitted:
 def _fate(pass_name: str, row: Mapping[str, Any]) -> Fate:
     trace = read_exactly(row["trace"])
     return Fate(
+        "unsent" if "unsent" in trace else "record",
         pass_name,
         row["key"],
         _source(row),
@@ -439,7 +442,8 @@ def _fate(pass_name: str, row: Mapping[str, Any]) -> Fate:
 def _quarantined(pass_name: str, row: Mapping[str, Any]) -> Fate:
     fate, timestamp = f"quarantined: {row['input']['reason']}", row["timestamp"]
     # without a key: what cannot be read may have none
-    return Fate(pass_name, None, _source(row), timestamp, fate, timestamp, value=None, previous=None)
+    place = pass_name, None, _source(row)
+    return Fate("quarantined", *place, timestamp, fate, timestamp, value=None, previous=None)
 
 
 def _source(row: Mapping[str, Any]) -> Position:

@@ -46,7 +46,8 @@ class TraceEvent:
 
     Args:
         what: a `record` came in; an `emission` was sent; a `refused` value would have been emitted but breaks
-            an expectation, and is in quarantine; or a `quarantined` record.
+            an expectation, and is in quarantine; an `unsent` value was due, but `where` does not let it
+            through, or it is as the last emission; or a `quarantined` record.
         source: the record's position.
         timestamp: epoch ms.
         at: when it happened, epoch ms.
@@ -57,7 +58,7 @@ class TraceEvent:
     """
 
     stage: str
-    what: Literal["record", "emission", "refused", "quarantined"]
+    what: Literal["record", "emission", "refused", "unsent", "quarantined"]
     source: Position
     timestamp: int | None
     at: int | None
@@ -135,7 +136,7 @@ def _in_order(rows: Sequence[Mapping[str, Any]], pass_: KernelPass) -> list[Trac
         (row for row in rows if row["kind"] == kernel.EMISSION), key=lambda row: int(row["ordinal"])
     )
     emitted += [row for row in rows if row["kind"] in (kernel.REFUSED, kernel.LATE)]
-    places = {record.source: place for place, record in enumerate(records)}
+    places = {event.source: place for place, event in enumerate(records) if event.what == "record"}
     events = list(enumerate(records))
     events += [(places.get(event.source, -1), event) for event in (_emission(pass_, row) for row in emitted)]
     # The sort is stable: a record stays before the emissions that it caused.
@@ -165,9 +166,10 @@ def pipeline_terms(pass_name: str, key: str | None, value: Any) -> tuple[str, st
 def _record(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:
     trace = json.loads(row["trace"])
     name, _, value = pipeline_terms(pass_.name, "", trace["value"])
-    return TraceEvent(
-        name, "record", _source(row), row["timestamp"], row["at"], value, row["reason"], trace["known"]
-    )
+    what: Literal["record", "unsent"] = "unsent" if "unsent" in trace else "record"
+    window = None if trace.get("window") is None else (trace["window"][0], trace["window"][1])
+    at = row["timestamp"], row["at"]
+    return TraceEvent(name, what, _source(row), *at, value, row["reason"], trace["known"], window)
 
 
 def _emission(pass_: KernelPass, row: Mapping[str, Any]) -> TraceEvent:

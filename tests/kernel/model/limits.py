@@ -89,9 +89,12 @@ def over_bound(settings: Settings, waiting: Sequence[Entry]) -> bool:
     serialized value (`max_bytes`)
     """
     buffer = settings.emit["buffer"]
-    size = sum(len(entry.key.encode()) + _size(fold(settings, entry.folded)) for entry in waiting)
-    too_many = "max_records" in buffer and len(waiting) > buffer["max_records"]
-    return too_many or ("max_bytes" in buffer and size > buffer["max_bytes"])
+    if "max_records" in buffer and len(waiting) > buffer["max_records"]:
+        return True
+    if "max_bytes" not in buffer:
+        return False
+    sizes = (len(entry.key.encode()) + _size(fold(settings, entry.folded)) for entry in waiting)
+    return bool(sum(sizes) > buffer["max_bytes"])
 
 
 def _size(value: Value) -> int:

@@ -88,6 +88,7 @@ def _fate_line(fate: Fate) -> dict[str, Any]:
     stage, key, value = pipeline_terms(fate.pass_name, fate.key, fate.value)
     return {
         "stage": stage,
+        "what": fate.what,
         "key": key,
         "value": value,
         "timestamp": fate.timestamp,
