@@ -58,6 +58,12 @@ def printed_rows(committed: Committed, *arguments: str) -> list[dict[str, Any]]:
 NUMBER = pa.struct([("m", pa.int32())])
 
 
+@pytest.mark.parametrize("batch", [-1, 3])
+def test_state_as_of_no_batch_is_refused(committed: Committed, batch: int) -> None:
+    result = run(committed, "state", "visitors", "--as-of", str(batch))
+    assert f"visitors/1 has no batch {batch}: its last one is 2" in str(result.exception)
+
+
 def test_state_is_shown_now_or_as_of_batch(committed: Committed) -> None:
     remember(
         committed,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.errors import PipelineInvalid, SettingsInvalid, TidegateError
 from tidegate.numerals import counted
@@ -43,13 +43,21 @@ class Terminal:
         """Print a text or a table. `options`: those of rich's `Console.print`."""
         self.console.print(text, **options)
 
+    def print_table(self, made: Table, least: int = 0) -> None:
+        """Print a table. `least`: the width that it needs; without a terminal it gets that."""
+        self.print(made, width=None if _HAS_TERMINAL else max(_WIDTH, least))
+
     def status(self, text: str) -> Status:
         """Return a context manager that shows a live line."""
         return self.console.status(text)
 
 
-# Where there is no terminal, a table need not fit one.
-out = Terminal(soft_wrap=False, width=None if sys.stdout.isatty() else 160)
+_HAS_TERMINAL = sys.stdout.isatty()
+_WIDTH = 160
+"""Where there is no terminal, tables fold longer sentences; a table that needs more for the rest is wider."""
+_UNFOLDED = 24
+"""A column that needs no more than this is not folded, such as one of numbers or instants."""
+out = Terminal(soft_wrap=False, width=None if _HAS_TERMINAL else 100_000)
 err = Terminal(stderr=True, soft_wrap=True)
 
 Rows = Sequence[Mapping[str, Any]]
@@ -73,7 +81,7 @@ def show(rows: Rows, json_wanted: bool, title: str = "", empty: str = "Nothing."
     elif not rows:
         out.print(empty)
     else:
-        out.print(table(rows, title))
+        _print_table(rows, title)
 
 
 def show_rows_of(rows: pa.Table, columns: Sequence[str], limit: int, json_wanted: bool) -> None:
@@ -108,17 +116,16 @@ def show_cut(rows: Rows, cut: Collection[str], title: str) -> None:
     if not rows:
         out.print("Nothing.")
         return
-    from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    made = _table(title)
     for name, value in rows[0].items():
         number = isinstance(value, int) and name not in INSTANTS
         made.add_column(name, justify="right" if number else "left", no_wrap=name not in cut)
     for row in rows:
-        cells = (_cell(_for_people(name, value)).replace("\n", "\\n") for name, value in row.items())
+        cells = (_text(name, value).replace("\n", "\\n") for name, value in row.items())
         made.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells))
-    out.print(made)
+    out.print_table(made)
 
 
 def say(text: str) -> None:
@@ -139,18 +146,58 @@ def show_lines(rows: Iterable[Mapping[str, Any]]) -> None:
 
 def table(rows: Rows, title: str = "") -> Table:
     """Return a table with the rows' keys as its head, numbers to the right, and instants as ISO times."""
-    from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    rows = [{name: _for_people(name, value) for name, value in row.items()} for row in rows]
+    made = _table(title)
+    widths = _widths(rows)
     for name, value in rows[0].items():
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        made.add_column(name, justify="right" if number else "left", overflow="fold")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and name not in INSTANTS
+        justify: Literal["left", "right"] = "right" if number else "left"
+        made.add_column(name, justify=justify, overflow="fold", no_wrap=widths[name] <= _UNFOLDED)
     for row in rows:
         # as Text, since values of records can look like markup
-        made.add_row(*(Text(_cell(value)) for value in row.values()))
+        made.add_row(*(Text(_text(name, value)) for name, value in row.items()))
     return made
+
+
+def _print_table(rows: Rows, title: str) -> None:
+    """Print a table; in a terminal that is too narrow for it, each row as a block."""
+    least = sum(max(len(name), min(width, _UNFOLDED)) + 2 for name, width in _widths(rows).items()) - 2
+    if _HAS_TERMINAL and least > out.console.width:
+        _print_blocks(rows, title)
+    else:
+        out.print_table(table(rows, title), least)
+
+
+def _widths(rows: Rows) -> dict[str, int]:
+    """Return the width that each column needs if nothing is folded."""
+    from rich.cells import cell_len
+
+    lines = {name: "\n".join([name, *(_text(name, row[name]) for row in rows)]) for name in rows[0]}
+    return {name: max(map(cell_len, text.split("\n"))) for name, text in lines.items()}
+
+
+def _print_blocks(rows: Rows, title: str) -> None:
+    """Print each row as a block with a line per column."""
+    from rich.text import Text
+
+    if title:
+        say(title)
+    for row in rows:
+        made = _table()
+        made.show_header = False
+        made.add_column(style="bold", no_wrap=True)
+        made.add_column(overflow="fold")
+        for name, value in row.items():
+            made.add_row(name, Text(_text(name, value)))
+        out.print()
+        out.print_table(made)
+
+
+def _table(title: str = "") -> Table:
+    from rich.table import Table
+
+    return Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
 
 
 def iso_instant(epoch_ms: int) -> str:
@@ -198,8 +245,9 @@ def steps_shown(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda step: print(f"tidegate: {step}", file=sys.stderr, flush=True)
 
 
-def _for_people(name: str, value: Any) -> Any:
-    return iso_instant(value) if name in INSTANTS and isinstance(value, int) else value
+def _text(name: str, value: Any) -> str:
+    """Return the text of a column's value for people."""
+    return _cell(iso_instant(value) if name in INSTANTS and isinstance(value, int) else value)
 
 
 def _cell(value: Any) -> str:

@@ -79,7 +79,12 @@ def read_state(
     if planned is None:
         return pa.table({})
     pipeline, chosen = planned
-    seq = app.ledger.head(stream).seq if as_of is None else as_of
+    head = app.ledger.head(stream).seq
+    seq = head if as_of is None else as_of
+    if not 0 <= seq <= head:
+        raise SettingsInvalid(
+            f"{stream} has no batch {seq}: its last one is {head}", f"Name a batch from 0 to {head}."
+        )
     if key is not None:
         require_not_erased(app, stream, seq, key)
     with needed_by(state_named(stream, seq)):
