@@ -17,7 +17,7 @@ from tests.manifests import manifest_ref
 from tidegate.batch import compute_batch
 from tidegate.batch.lookups import check_lookup_tables, pinned_lookups, pinned_tables
 from tidegate.errors import LookupMissing, LookupReplaced, PipelineInvalid
-from tidegate.ledger import Attempt, LedgerReader, OffsetRange, Snapshot, Stream
+from tidegate.ledger import Attempt, LedgerReader, OffsetRange, Promotion, Snapshot, Stream
 from tidegate.model.pipeline import Pipeline
 from tidegate.spark.lookups import DeltaVersion, StateVersion
 from tidegate.yaml.load import parse_pipeline
@@ -201,6 +201,18 @@ def test_pinned_state_survives_any_snapshot(committed: Committed) -> None:
     assert read_through() == [second]
     fold(3, after=2)
     assert read_through() == [second]
+
+
+def test_pinned_state_of_a_dropped_generation_halts(committed: Committed) -> None:
+    batch(committed, 1, 1, events=10)
+    pin = {"visitors/second": pinned(committed, "visitors/second")}
+    batch(committed, 2, 1, events=10)
+    ledger = committed.app.ledger
+    old, new = (ledger.acquire(Stream("visitors", generation), "test") for generation in (1, 2))
+    new.promote(Promotion("visitors", 1, 2, first_seq=1, replaced_seq=1, is_net=False, run_id="r"), old.lease)
+    ledger.acquire(old.stream, "test").drop()
+    with pytest.raises(LookupMissing, match="after batch 1 of visitors/1, which the ledger does not"):
+        pinned_tables(committed.app, ledger, replace(committed.planned(1), lookups=pin))
 
 
 def test_lookup_of_pipeline_without_batch_says_run_it(committed: Committed) -> None:

@@ -63,8 +63,9 @@ def changed_tables(pipeline: Pipeline, plan: Plan, read_before: Callable[[], Pla
 def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
     """Return the tables that the plan's lookups read, by the lookup's text.
 
-    The state after a batch is the same, whichever snapshot it is read through. Raises StateGivenUp, since a
-    plan that is not open any more does not keep state from being given up; LakeDamaged, LakeUnavailable.
+    The state after a batch is the same, whichever snapshot it is read through. Raises LookupMissing for a
+    generation that was dropped, and StateGivenUp: a plan that repeats an old one keeps no state from either.
+    Raises LakeDamaged, LakeUnavailable.
     """
     from tidegate.spark.lookups import DeltaVersion, StateVersion  # late: only this needs Spark
 
@@ -76,6 +77,13 @@ def pinned_tables(app: App, ledger: LedgerReader, plan: Plan) -> PinnedTables:
         if "version" in pin:
             return DeltaVersion(table, pin["version"])
         stream = Stream(pin["pipeline"], pin["generation"])
+        if ledger.head(stream).seq < pin["seq"]:
+            raise LookupMissing(
+                f"Batch {plan.seq} of {plan.stream} looks up {table} after batch {pin['seq']} of {stream}, "
+                "which the ledger does not have any more",
+                "Let a batch be planned with the state as it is now: "
+                f"{plan.stream.recover_command('drop-plan')} --yes.",
+            )
         state = state_after(app, stream, ledger.state_manifests(stream, pin["seq"]))
         aliases = aliases_of(ledger, stream, pin["seq"], pin["stage"])
         files = state.get(pin["stage"], ())
