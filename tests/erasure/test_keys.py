@@ -32,6 +32,11 @@ def test_more_columns_contain_an_erased_key() -> None:
     assert masked(PAIR, ["id", "hour", "store"], '{"id":7,"hour":1,"store":"s1"}') == [True]
 
 
+def test_deduplicated_columns_are_always_an_object() -> None:
+    keys = pa.chunked_array([['{"customer":7}', '{"customer":70}', "7"]])
+    assert CUSTOMER.mask(["customer"], keys, are_objects=True).to_pylist() == [True, False, False]
+
+
 def test_numbers_are_compared_as_they_are_written() -> None:
     keys = ErasedKeys(("0.10",), ("price",))
     assert masked(keys, ["price", "n"], '{"price":0.10,"n":1}', '{"price":0.1,"n":1}') == [True, False]

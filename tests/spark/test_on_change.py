@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.played import Played
+from tidegate.erasure.files import rows_of_keys
+from tidegate.erasure.keys import ErasedKeys
 from tidegate.errors import SchemaChanged
+from tidegate.model.kernel_stages import DEDUPLICATION, LOOKUP
 from tidegate.spark import computation
 from tidegate.spark.case_run import CaseRun
 from tidegate.yaml.cases import CaseRecord, LookupRows
@@ -198,6 +202,22 @@ def test_last_records_do_not_convert_other_records(spark: SparkSession, tmp_path
     other = CaseRecord("b", b'{"amount": "007", "currency": "usd"}', 1_001, "in", offset=1)
     with pytest.raises(SchemaChanged, match="amount was int32 in the state and is string"):
         stream.priced({"usd": 4}, other)
+
+
+def test_erased_keys_match_state_before_stages(spark: SparkSession, tmp_path: Path) -> None:
+    source = {
+        "columns": "shop string, sku int, event string, amount int, currency string",
+        "key": ["shop", "sku"],
+        "deduplicate": {"columns": ["shop", "event"], "keep": "1h"},
+    }
+    stream = Stream(spark, edited(**source), tmp_path)
+    value = {"shop": "s1", "sku": 7, "event": "e", "amount": 1, "currency": "usd"}
+    stream.priced({"usd": 2}, CaseRecord(None, json.dumps(value).encode(), 1_000, "in"))
+    shop, matches = ErasedKeys(("s1",), ("shop",)), {}
+    for file in stream.batches[0].manifest.files:
+        if file.kind == "state":
+            matches[file.stage] = rows_of_keys(file, shop, pq.read_table(tmp_path / file.path)).to_pylist()
+    assert matches == {DEDUPLICATION: [True], LOOKUP: [True], "all": [True]}
 
 
 @pytest.mark.long

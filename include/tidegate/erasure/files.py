@@ -24,6 +24,7 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import ManifestRef, Rewritten, Stream
 from tidegate.ledger.facts import salted
 from tidegate.maintenance.cleaning import oldest_readable
+from tidegate.model.kernel_stages import DEDUPLICATION
 from tidegate.storage import DataFile, Manifest, Store
 from tidegate.storage.datafile import data_errors, open_data, rewritten
 from tidegate.storage.manifest import manifest_file, manifest_of
@@ -95,7 +96,7 @@ def _are_of_keys(file: DataFile, keys: ErasedKeys, rows: pa.Table) -> pa.Chunked
     if file.kind == "quarantine":
         records = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
         return pa.chunked_array([pa.array([keys.is_in_record(*record) for record in records], pa.bool_())])
-    return keys.mask(key_columns_in(file, rows.schema), rows[KEY])
+    return keys.mask(key_columns_in(file, rows.schema), rows[KEY], file.stage == DEDUPLICATION)
 
 
 def columns_to_compare(file: DataFile, schema: pa.Schema) -> list[str]:

@@ -74,13 +74,19 @@ class ErasedKeys:
         """
         return columns is None or self.is_same(columns) or self._is_part_of(columns)
 
-    def mask(self, columns: Sequence[str] | None, keys: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return which keys, made of these columns, contain an erased one. A null is none."""
-        if columns is None or self.is_same(columns):
+    def mask(
+        self, columns: Sequence[str] | None, keys: pa.ChunkedArray, are_objects: bool = False
+    ) -> pa.ChunkedArray:
+        """Return which keys, made of these columns, contain an erased one. A null is none.
+
+        `are_objects`: a key of one column is a JSON object, too, as in the state of `deduplicate`.
+        """
+        are_texts = not are_objects or len(self.columns) > 1
+        if columns is None or (are_texts and self.is_same(columns)):
             return pc.fill_null(pc.is_in(keys, pa.array(self.texts, pa.string())), False)
         if not self._is_part_of(columns):
             return pa.chunked_array([pa.repeat(False, len(keys))])
-        contained = (self._parts(key, columns) in self._values for key in keys.to_pylist())
+        contained = (self._parts(key, columns, are_objects) in self._values for key in keys.to_pylist())
         return pa.chunked_array([pa.array(contained, pa.bool_())])
 
     def is_in_record(self, key: bytes | None, value: bytes | None) -> bool | None:
@@ -112,9 +118,11 @@ class ErasedKeys:
     def _values(self) -> frozenset[tuple[str, ...] | None]:
         return frozenset(self._parts(text, self.columns) for text in self.texts)
 
-    def _parts(self, key: str | None, columns: Sequence[str]) -> tuple[str, ...] | None:
+    def _parts(
+        self, key: str | None, columns: Sequence[str], is_object: bool = False
+    ) -> tuple[str, ...] | None:
         """Return the texts of the erased columns in a key of these columns; None if it lacks one."""
-        if key is None or len(columns) == 1:
+        if key is None or (len(columns) == 1 and not is_object):
             return None if key is None else (key,)
         contents = _object(key)
         return None if contents is None else self._of_columns(contents)

@@ -394,9 +394,11 @@ class Computation:
     def _source_key(self, pass_: KernelPass, frames: Frames) -> KeyTypes:
         """Return the columns of the key of a pass that reads records: all of its sources have the same."""
         name = pass_.sources[0]
-        if pass_.key is None:
+        repeated = {path: path for path in repeated_columns(self._pipeline)}
+        key = repeated if pass_.is_deduplication else pass_.key
+        if key is None:
             return source_keys(self._pipeline.sources[name])
-        keyed = frames[name].select(*[column_at(path).alias(name) for name, path in pass_.key.items()])
+        keyed = frames[name].select(*[column_at(path).alias(name) for name, path in key.items()])
         types = {field.name: field.dataType for field in keyed.schema}
         require_usable_key(self._pipeline.pipeline, pass_.name, types)
         return types
@@ -428,11 +430,9 @@ class Computation:
         """
         typed_passes, schemas = [], []
         for number, (pass_, types) in enumerate(zip(level, keys, strict=True)):
-            if not pass_.is_filter:
-                # A key of another type has other texts: its state would not be found, and nobody would
-                # notice.
-                require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), types)
-                self._key_types[pass_.name] = key_types_text(types)
+            # A key of another type has other texts: its state would not be found, and nobody would notice.
+            require_same_key_types(pass_.name, self._before.state.get(pass_.name, ()), types)
+            self._key_types[pass_.name] = key_types_text(types)
             value = columns.field(value_column(number)).type
             typed_passes.append(typed(pass_, value, types))
             schemas.append(kernel_schema(columns, number, typed_passes[-1].logic, pass_.retracts))
