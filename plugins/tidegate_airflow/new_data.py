@@ -76,6 +76,8 @@ class BacklogWatch:
     Offsets of heads only rise, so the backlog after the last known head is never too small: an idle or small
     backlog costs no question to the ledger.
 
+    A run also starts for a batch that its own run has left unfinished, even if no record waits.
+
     Args:
         records: so many records start a run.
         or_after_s: the oldest record starts a run when it has waited so long.
@@ -89,12 +91,17 @@ class BacklogWatch:
         self._since = float("-inf")
         self._started: float | None = None
         self._pause = FIRST_PAUSE_S
+        self._is_unfinished = False
 
     def may_be_due(self, ends: Offsets, now: float) -> bool:
-        """Return whether the backlog may start a run, by the head of the last call of `due`."""
-        return self._head is None or self._is_over(self._waiting(ends, self._head, now), now)
+        """Return whether a run may have to start, by what the last call of `due` was given."""
+        if self._head is None or self._is_unfinished:
+            return True
+        return self._is_over(self._waiting(ends, self._head, now), now)
 
-    def due(self, ends: Offsets, head: Head, now: float, *, is_busy: bool) -> int | None:
+    def due(
+        self, ends: Offsets, head: Head, now: float, *, is_busy: bool, is_unfinished: bool = False
+    ) -> int | None:
         """Return how many offsets wait, if a run must start for them now; otherwise None.
 
         Args:
@@ -102,11 +109,16 @@ class BacklogWatch:
             head: the stream's last committed batch.
             now: the clock.
             is_busy: whether a run holds the stream's lease.
+            is_unfinished: whether a batch is planned and not committed, or committed and not published.
         """
         if self._head is None or head.seq != self._head.seq:
             self._note_batch(head)
+        if is_unfinished != self._is_unfinished:
+            # The batch's own run has a pause to finish it, by its retries.
+            self._started, self._pause = now if is_unfinished else None, FIRST_PAUSE_S
+            self._is_unfinished = is_unfinished
         waiting = self._waiting(ends, head, now)
-        if is_busy or not self._is_over(waiting, now):
+        if is_busy or not (is_unfinished or self._is_over(waiting, now)):
             return None
         if self._started is not None:
             if now < self._started + self._pause:
@@ -193,7 +205,13 @@ class RecordsTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow is not 
                 progress = await asyncio.to_thread(stream.progress)
                 if progress is None:
                     continue
-                waiting = watch.due(own, progress[0], time.monotonic(), is_busy=progress[1])
+                waiting = watch.due(
+                    own,
+                    progress.head,
+                    time.monotonic(),
+                    is_busy=progress.is_busy,
+                    is_unfinished=progress.is_unfinished,
+                )
                 if waiting is not None:
                     yield TriggerEvent({"waiting": waiting})
 
@@ -201,6 +219,15 @@ class RecordsTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow is not 
         ends = self.open_shared_stream({"connection": self.connection})
         async for event in self.filter_shared_stream(ends):
             yield event
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """The head of a stream, and whether a run holds its lease, or has left a batch unfinished."""
+
+    head: Head
+    is_busy: bool = False
+    is_unfinished: bool = False
 
 
 class _LedgerStream:
@@ -211,16 +238,17 @@ class _LedgerStream:
         self._ledger: Ledger | None = None
         self._next_try, self._wait = 0.0, LOOK_EVERY_S
 
-    def progress(self) -> tuple[Head, bool] | None:
-        """Return the head, and whether somebody holds the lease; None while the ledger does not answer."""
+    def progress(self) -> _Progress | None:
+        """Return what the ledger has of the stream; None while it does not answer."""
         from tidegate.errors import TidegateError
         from tidegate.ledger import Head, Stream
+        from tidegate.ledger.stream_condition import read_facts
 
         if time.monotonic() < self._next_try:
             return None
         stream = Stream(*self._key)
         try:
-            statuses = self._opened().stream_statuses([stream])
+            facts = read_facts(self._opened(), [stream])[stream]
         except TidegateError as error:
             log.warning("%s: cannot look what is read, tries again in %.0f s: %s", stream, self._wait, error)
             # The address may have changed, so that the next try reads the settings again.
@@ -228,8 +256,11 @@ class _LedgerStream:
             self._wait = min(2 * self._wait, LONGEST_WAIT_S)
             return None
         self._wait = LOOK_EVERY_S
-        # A stream that was never planned has no status.
-        return (statuses[0].head, statuses[0].holder is not None) if statuses else (Head(stream), False)
+        status = facts.status
+        if status is None:  # a stream that was never planned
+            return _Progress(Head(stream))
+        is_unfinished = status.open_seq is not None or bool(facts.unpublished)
+        return _Progress(status.head, status.holder is not None, is_unfinished)
 
     def _opened(self) -> Ledger:
         from tidegate.ledger.ledger import current_ledger

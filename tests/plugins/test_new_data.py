@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.batch.committed import Committed
 from tests.model.files import GOOD
 from tests.waits import give_up_soon
 from tidegate.ledger import Head, Ledger, Stream
@@ -88,6 +89,22 @@ def test_run_without_a_batch_is_started_more_seldom() -> None:
     assert started == [0, 60, 180, 420, 900, 1500, 2100, 2700, 3300, 3900]
 
 
+def test_unpublished_batch_starts_runs_without_records() -> None:
+    watch = watching(records=100)
+    assert watch.due({AT: 110}, head(10, seq=1), now=1, is_busy=False) == 100
+
+    def started(seconds: range, *, is_busy: bool = False, is_unfinished: bool = True) -> list[int]:
+        state = {"is_busy": is_busy, "is_unfinished": is_unfinished}
+        asked = [now for now in seconds if watch.may_be_due({AT: 110}, now)]
+        return [now for now in asked if watch.due({AT: 110}, head(110, seq=2), now, **state) is not None]
+
+    assert started(range(10, 100), is_busy=True) == []  # its own run publishes it
+    assert started(range(100, 400)) == [100, 220]
+    assert started(range(400, 500), is_unfinished=False) == []
+    assert not watch.may_be_due({AT: 110}, now=500)
+    assert watch.due({AT: 210}, head(110, seq=2), now=501, is_busy=False) == 100
+
+
 @given(st.integers(0, 10_000), st.integers(1, 40), st.integers(1, 30), st.integers(0, 20))
 def test_no_record_waits_longer_than_the_bound(seed: int, records: int, or_after: int, takes: int) -> None:
     """A run reads what exists when it starts; runs follow each other without a queue."""
@@ -141,6 +158,27 @@ def at_broker(broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("tidegate_airflow.new_data.LOOK_EVERY_S", 0.05)
     monkeypatch.setattr("tidegate_airflow.connections._connection", lambda _: None)
     return broker
+
+
+def test_progress_shows_a_batch_that_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow.new_data import _LedgerStream
+
+    committed = Committed(tmp_path, "  - {kind: sql, table: seconds}", f"sqlite:///{tmp_path}/sink.db")
+    for name, value in committed.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("tidegate_airflow.connections._connection", lambda _: None)
+    stream = _LedgerStream(committed.stream.pipeline, committed.stream.generation)
+    committed.commit(1, {"first": [("1", 10)], "second": [("1", 11)]})
+    committed.lease.release()
+    progress = stream.progress()
+    assert progress is not None
+    assert (progress.head.seq, progress.is_busy, progress.is_unfinished) == (1, False, True)
+    committed.publish(1)
+    progress = stream.progress()
+    assert progress is not None
+    assert not progress.is_unfinished
 
 
 async def first_payload(*triggers: Any, after: Any = None) -> list[dict[str, int]]:
