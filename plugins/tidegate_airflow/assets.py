@@ -82,7 +82,8 @@ def event_emitted(context: Mapping[str, Any], pipeline: str, generation: int) ->
 
     stream = Stream(pipeline, generation)
     # before the task publishes: without an event in Airflow this is where the task's own batches begin
-    before = run_step(lambda: App.from_environment().ledger.newest_publication(stream))
+    # For reading: a dry run, and a run whose parameters are refused, must not create the ledger.
+    before = run_step(lambda: App.for_reading().ledger.newest_publication(stream))
     yield
     if read_request(context["params"]).dry_run:
         return
@@ -157,7 +158,7 @@ def _published(stream: Stream, run_id: str, newest: int | None, before: int) -> 
     from tidegate.batch import noted_batches
     from tidegate.ledger.report import batch_report
 
-    ledger = App.from_environment().ledger
+    ledger = App.for_reading().ledger
     if newest is None:
         own = [run.seq for run in noted_batches(ledger, stream, run_id) if run.seq is not None]
         # An earlier try of this run may have published before it was killed, so its batches come, too.

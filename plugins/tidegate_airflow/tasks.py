@@ -162,7 +162,10 @@ def planned_batches(
     from tidegate.batch import batches_of_run
     from tidegate.ledger import Stream
 
-    trigger = trigger_of(context)
+    request, trigger = read_request(context["params"]), trigger_of(context)
+    if request.dry_run or request.action is not None:
+        plan(pipeline_file, context)  # it makes no batch, and must not create the ledger
+        return
     app = run_step(App.from_environment)
     batches = batches_of_run(app, Stream(pipeline, generation), trigger, first)
     # Each look for the next batch is a step, so that errors of the ledger map to retry or fail, too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -187,6 +188,36 @@ def test_publication_outside_airflow_gets_an_event_later(committed: Committed, a
     with event_emitted(task, "visitors", 1):
         pass
     assert airflow.succeed(task) == [2, 3]
+
+
+@pytest.mark.parametrize("params", [{"dry_run": True, "drain": True}, {"dryrun": True}])
+@pytest.mark.parametrize("has_one_task", [False, True])
+def test_dry_run_creates_no_ledger(
+    committed: Committed,
+    airflow: Airflow,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    params: dict[str, bool],
+    has_one_task: bool,
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from tidegate_airflow import factory, tasks
+    from tidegate_airflow.assets import event_emitted
+
+    ledger = tmp_path / "absent.db"
+    monkeypatch.setenv("TIDEGATE_LEDGER", f"sqlite:///{ledger}")
+    task = context("run-1", **params)
+    times = dict.fromkeys(("logical_date", "data_interval_start", "data_interval_end"))
+    task["dag_run"] = SimpleNamespace(run_id="run-1", run_after=CREATED, run_type="manual", **times)
+    task["dag"] = SimpleNamespace(timetable=None)
+    with pytest.raises(AirflowFailException, match="dryrun") if "dryrun" in params else nullcontext():
+        if has_one_task:
+            with event_emitted(task, "visitors", 1):
+                assert list(tasks.planned_batches("visitors", "visitors", 1, task)) == []
+        else:
+            assert not factory._plan("visitors", "visitors", 1, **task)
+    assert not ledger.exists()
 
 
 def test_events_that_airflow_forgot_are_not_repeated(committed: Committed, airflow: Airflow) -> None:
