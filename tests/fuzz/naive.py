@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -181,11 +181,6 @@ class _Stage:
         return f"{aggregate.function}({_column(aggregate.argument)})"
 
     @property
-    def by_stream(self) -> bool:
-        """Whether the clocks of batches mean nothing to it."""
-        return self.model().settings.clock == "stream"
-
-    @property
     def at_once(self) -> bool:
         """Whether it emits with a record only, and the records of sources have one key for it."""
         emit, settings = self.settings["emit"], self.model().settings
@@ -209,15 +204,26 @@ class _Stage:
         reduce = "latest" if self.stage.retract else self.settings["reduce"]
         return Serial({**self.settings, "reduce": reduce}, "offset", self.conditions)
 
-    def log(self, emitted: Sequence[Emission], home: Partition) -> list[Sequence[Record]]:
-        """Return what the stage reads of the emissions of the stage before, in order."""
-        if not self.stage.retract:
-            _require(all(_has_key(emission, self.key) for emission in emitted), "a key that is null")
-            return [[record] for record in as_records(emitted, home, self.key)]
-        for emission in emitted:
-            _require(emission.value is None or _is_grouped(emission.value, self.key), "such a row")
+    def log(self, batches: Sequence[Sequence[Emission]], home: Partition) -> list[list[Sequence[Record]]]:
+        """Return what the stage reads of the emissions of the stage before, in order, per batch."""
         settings = settings_of(self.settings, self.conditions)
-        return [*Groups(settings, self.key).records(emitted, home)]
+        groups = Groups(settings, self.key) if self.stage.retract else None
+        logs, offset = [], 0
+        for emitted in batches:
+            if groups is None:
+                _require(all(_has_key(emission, self.key) for emission in emitted), "a key that is null")
+                read: list[Sequence[Record]] = [[record] for record in as_records(emitted, home, self.key)]
+            else:
+                is_covered = all(
+                    emission.value is None or _is_grouped(emission.value, self.key) for emission in emitted
+                )
+                _require(is_covered, "such a row")
+                read = [*groups.records(emitted, home)]
+            logs.append(
+                [[replace(record, offset=record.offset + offset) for record in part] for part in read]
+            )
+            offset += len(emitted)
+        return logs
 
 
 class _Join:
@@ -336,19 +342,24 @@ def _alone(stage: _Stage, batches: Sequence[Batch]) -> list[Emission]:
 
 def _chained(stages: Sequence[_Stage], batches: Sequence[Batch]) -> list[Emission]:
     """Return the last stage's emissions: record by record through each, from one partition."""
-    records = [record for batch in batches for record in batch.records]
-    homes = sorted({record.home for record in records})
-    _require(len(homes) < 2 and all(stage.by_stream for stage in stages), "several partitions or clocks")
+    homes = sorted({record.home for batch in batches for record in batch.records})
+    _require(len(homes) < 2, "several partitions")
+    logs = [_groups(batch.records) for batch in batches]
+    emitted: list[list[Emission]] = []
+    for number, stage in enumerate(stages):
+        if number:
+            logs = stage.log(emitted, homes[0] if homes else ("", 0))
+        serial = stage.serial()
+        emitted = [serial.apply_batch(log, batch.clock) for log, batch in zip(logs, batches, strict=True)]
+    return [emission for batch in emitted for emission in batch]
+
+
+def _groups(records: Sequence[Record]) -> list[Sequence[Record]]:
+    """Return the records that were exploded from one together."""
     groups: dict[int, list[Record]] = {}
     for record in records:
         groups.setdefault(record.offset, []).append(record)
-    log: list[Sequence[Record]] = list(groups.values())
-    emitted: list[Emission] = []
-    for number, stage in enumerate(stages):
-        if number:
-            log = stage.log(emitted, homes[0] if homes else ("", 0))
-        emitted = stage.serial().apply_all(log)
-    return emitted
+    return [*groups.values()]
 
 
 def _has_key(emission: Emission, key: str | None) -> bool:

@@ -32,16 +32,24 @@ class Serial(Model):
         return steps
 
     def apply_all(self, log: Iterable[Sequence[Record]]) -> list[Emission]:
+        """Emissions of one batch without a clock, in the order in which the next stage reads them."""
+        return self.apply_batch(log, None)
+
+    def apply_batch(self, log: Iterable[Sequence[Record]], clock: int | None) -> list[Emission]:
         """Emissions in the order in which the next stage reads them: stably by instant, which never falls
         within a key. `log`: lists of records, each of what was exploded from one."""
+        start = len(self.emissions)
         for group in log:
             self.apply(Batch(tuple(group)))
+        if clock is not None:
+            self.apply(Batch((), clock))
+        emitted = self.emissions[start:]
         reached: dict[str, int] = {}
         instants = []
-        for emission in self.emissions:
+        for emission in emitted:
             reached[emission.key] = max(emission.at, reached.get(emission.key, emission.at))
             instants.append(reached[emission.key])
-        return [self.emissions[number] for number in sorted(range(len(instants)), key=instants.__getitem__)]
+        return [emitted[number] for number in sorted(range(len(instants)), key=instants.__getitem__)]
 
 
 def as_records(emissions: Sequence[Emission], home: Partition, key: str | None) -> list[Record]:
