@@ -164,3 +164,15 @@ def test_pages_of_dropped_generations_lose_keys(beside: Beside) -> None:
     done(beside.old, "generation", "drop", "visitors", "1", "--yes")
     done(beside.old, "erase", "visitors", "--key", KEY, "--yes")
     assert not page.exists()
+
+
+def test_sinks_lose_keys_of_dropped_generations(tmp_path: Path) -> None:
+    beside = Beside(tmp_path / "home", "  - {kind: sql, table: seconds}")
+    beside.decide(beside.old, 3, [(KEY, 1)])
+    beside.fill([("c", 3)])
+    beside.promote(beside.new)
+    done(beside.old, "generation", "drop", "visitors", "1", "--yes")
+    shown = tidegate(beside.old, "erase", "visitors", "--key", KEY).output
+    assert "the emissions of visitors/1 were dropped with it" in shown
+    done(beside.old, "erase", "visitors", "--key", KEY, "--yes")
+    assert rows_of_key(beside.old, "seconds") == 0

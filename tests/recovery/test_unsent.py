@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from tests.batch.committed import Committed
@@ -15,6 +17,7 @@ from tests.recovery.commands import recover, shown
 from tests.sinks.iceberg.lakehouse import Lakehouse
 from tidegate.batch import check_progress
 from tidegate.batch.publish import lacking_batches
+from tidegate.cli import cli
 from tidegate.errors import LakeDamaged, LedgerMismatch, ProgressLost, SinkUnavailable
 
 SINKS = "  - {kind: sql, table: seconds}\n  - {kind: table, path: firsts, stage: first}"
@@ -224,3 +227,11 @@ def test_rolled_back_iceberg_table_gets_batches_again(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert stream.rows() == [("a", seq, seq) for seq in (1, 2, 3)]
     check_progress(stream.app, stream.stream)
+
+
+def test_shown_command_repeats_the_given_options(stuck: Stuck) -> None:
+    shown = stuck.recover("send-again", "--sink", "sql:seconds", "--from-batch", "2", "--by", "ann lee")
+    command = shown.partition("To do it: tidegate ")[2]
+    result = CliRunner().invoke(cli, shlex.split(command), env=stuck.environment)
+    assert "sql:seconds is published to from batch 2 on." in result.output
+    assert stuck.app.ledger.recoveries(stuck.stream)[-1].decided_by == "ann lee"

@@ -90,12 +90,12 @@ def _outboxes(
     nothing.
 
     Args:
-        erased: the state's rows of the keys: emissions that have expired may have told consumers of them.
+        erased: the state's rows of the keys: emissions that are lost may have told consumers of them.
     """
     charge, pipeline = lease.charge(plan.stream.pipeline), planned_pipeline(plan)
     if charge.withholds(plan.stream.generation):
         return
-    have_expired = any(StoredOutboxes(app, sender).expired for sender in _senders(app, plan.stream))
+    are_lost = any(lost_emissions(app, plan.stream))
     for stage in pipeline.outlets:
         sinks = pipeline.sinks_of(stage)
         if not sinks:
@@ -104,7 +104,7 @@ def _outboxes(
         schema = emissions[-1].schema if emissions else None
         key_payloads = [rule.key.column for rule in (sink.messages for sink in sinks) if rule and rule.key]
         # A message's key in another format is in its emission alone, so an entry of the state is no help.
-        if have_expired and stage in pipeline.stages and not key_payloads:
+        if are_lost and stage in pipeline.stages and not key_payloads:
             schema = schema or kept_schema(app, plan.stream, stage.name)
             stored = (rows.select([KEY, *WINDOW]) for rows in erased.get(stage.name, ()))
             entries = [*stored, *_named(pipeline, stage, keys)] if schema else []
@@ -128,6 +128,20 @@ def _emissions(app: App, stream: Stream, sinks: set[str], keys: ErasedKeys) -> I
             for file in app.manifest(sender, reference).files:
                 if file.kind == "outbox" and file.stage in stages:
                     yield from _rows_of(app, sender, file, keys)
+
+
+def lost_emissions(app: App, stream: Stream) -> Iterator[str]:
+    """Yield a clause for each part of the emissions that sinks may have of a pipeline, and that is kept no
+    longer.
+    """
+    for sender in _senders(app, stream):
+        if expired := StoredOutboxes(app, sender).expired:
+            owner = "" if sender == stream else f" of {sender}"
+            yield f"the emissions of batches up to {expired}{owner} have expired"
+    charge = app.ledger.charge(stream.pipeline)
+    for dropped in app.ledger.dropped_streams(stream.pipeline):
+        if charge.released(dropped.generation):
+            yield f"the emissions of {dropped} were dropped with it"
 
 
 def _senders(app: App, stream: Stream) -> list[Stream]:

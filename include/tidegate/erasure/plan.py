@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tidegate.app import App
 from tidegate.batch.pipeline_files import head_plan
 from tidegate.batch.still_batch import require_no_plan
+from tidegate.erasure.deletions import lost_emissions
 from tidegate.erasure.files import Survey, kept_schema, survey
 from tidegate.erasure.keys import ErasedKeys
 from tidegate.errors import SettingsInvalid
@@ -164,10 +165,10 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
             f"quarantine: {counted(survey.unknown, 'record')} without a key, not decoded, may have the keys: "
             f"see tidegate quarantine list {stream.pipeline}."
         )
-    if expired := app.ledger.expired(stream, "outbox").seq:
+    if lost := [] if charge.withholds(stream.generation) else list(lost_emissions(app, stream)):
         yield (
-            f"the emissions of batches up to {expired} have expired: a sink keeps the windows that only they "
-            "had, and what has its key in a registry's format. Delete these there yourself."
+            f"{', '.join(lost)}: a sink keeps the windows that only they had, and what has its key in a "
+            "registry's format. Delete these there yourself."
         )
         for outlet in pipeline.stages:
             if pipeline.sinks_of(outlet) and kept_schema(app, stream, outlet.name) is None:

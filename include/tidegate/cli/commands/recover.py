@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tidegate.cli.output import say, show_object
 if TYPE_CHECKING:
     from tidegate.ledger import Recovery
     from tidegate.recovery import UnknownCause
-    from tidegate.recovery.remedy import Proposal, Situation
+    from tidegate.recovery.remedy import Options, Proposal, Situation
 
     Finding = Proposal | UnknownCause
 
@@ -161,5 +162,19 @@ def _described(situation: Situation, findings: Sequence[Finding]) -> list[str]:
         lines += [f"{finding.remedy}: {finding.cause}"]
         lines += [f"  - {effect}" for effect in finding.effects]
         command = (finding.stream or stream).recover_command(finding.remedy)
-        lines += [f"  To do it: {command} --yes", ""]
+        lines += [f"  To do it: {command}{_arguments(situation.options)} --yes", ""]
     return lines[:-1]
+
+
+def _arguments(options: Options) -> str:
+    """Return the options that a proposal was made with: without them it would be another one."""
+    named = [
+        ("--from-batch", options.from_batch),
+        *(("--progress", f"{sink}={seq}") for sink, seq in options.progress.items()),
+        *(("--sink", sink) for sink in options.sinks),
+        ("--checkpoints", options.checkpoints),
+        ("--old-connection", options.old_connection),
+        ("--by", options.by),
+    ]
+    given = (f" {name} {shlex.quote(str(value))}" for name, value in named if value is not None)
+    return "".join(given)
