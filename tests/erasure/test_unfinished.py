@@ -176,3 +176,10 @@ def test_sinks_lose_keys_of_dropped_generations(tmp_path: Path) -> None:
     assert "the emissions of visitors/1 were dropped with it" in shown
     done(beside.old, "erase", "visitors", "--key", KEY, "--yes")
     assert rows_of_key(beside.old, "seconds") == 0
+
+
+def test_forgotten_pipeline_still_shows_its_certificates(canary: Canary) -> None:
+    done(canary, "erase", "visitors", "--key", KEY, "--yes")
+    canary.file.unlink()
+    done(canary, "recover", "visitors", "--choose", "forget", "--yes")
+    assert "visitors/1" in done(canary, "erase", "visitors", "--certificates")

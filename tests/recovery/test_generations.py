@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tidegate import failpoints
 from tidegate.app import leased
 from tidegate.app.lease import is_marked_dropped
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SettingsInvalid
-from tidegate.generations import open_generation
+from tidegate.generations import drop_generation, open_generation
 from tidegate.ledger import Stream, schema
 
 
@@ -179,3 +180,17 @@ def test_a_pipeline_at_work_is_not_forgotten(retired: Beside) -> None:
         refused = recover(retired.old.environment, "visitors", "--choose", "forget", "--yes")
     assert isinstance(refused.exception, LeaseHeld)
     assert len(retired.old.app.ledger.streams()) == 2
+
+
+@pytest.mark.parametrize("point", [None, "drop.delete=raise"])
+def test_dropped_generation_needs_no_other_ledger(
+    stuck: Beside, monkeypatch: pytest.MonkeyPatch, point: str | None
+) -> None:
+    if point is not None:
+        monkeypatch.setenv("TIDEGATE_FAILPOINTS", point)
+    with suppress(failpoints.FailpointRaised):
+        drop_generation(stuck.old.app, stuck.old.stream, "drop")
+    monkeypatch.delenv("TIDEGATE_FAILPOINTS", raising=False)
+    shown = recover(stuck.old.environment, "visitors", "--generation", "1").output
+    assert "adopt-ledger" not in shown
+    assert "promote" not in shown

@@ -151,10 +151,10 @@ def stream_named(app: App, pipeline: str, generation: int | None) -> Stream:
 
 
 def pipeline_named(app: App, name: str) -> str:
-    """Return the name of a pipeline of the ledger, or of a pipeline file.
+    """Return the name of a pipeline of the ledger, also one that was dropped, or of a pipeline file.
 
     Raises PipelineInvalid if neither has the name.
     """
-    if name in {stream.pipeline for stream in app.ledger.streams()}:
+    if name in {stream.pipeline for stream in app.ledger.streams()} or app.ledger.dropped_streams(name):
         return name
     return app.pipeline(name).pipeline

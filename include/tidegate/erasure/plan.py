@@ -163,7 +163,7 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
     if survey.unknown:
         yield (
             f"quarantine: {counted(survey.unknown, 'record')} without a key, not decoded, may have the keys: "
-            f"see tidegate quarantine list {stream.pipeline}."
+            f"see tidegate quarantine list {stream.pipeline} --generation {stream.generation}."
         )
     if lost := [] if charge.withholds(stream.generation) else list(lost_emissions(app, stream)):
         yield (

@@ -80,6 +80,8 @@ def _other_owner(situation: Situation) -> str | None:
 
 
 def _require_known_batches(situation: Situation) -> None:
+    if situation.ledger.is_dropped(situation.stream):
+        return  # its batches have left the ledger, and its folder has their marks
     try:
         check_owner(situation.app, situation.stream)
     except LedgerMismatch as error:

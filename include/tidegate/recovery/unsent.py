@@ -365,7 +365,7 @@ def _give_up_replaced(app: App, replaced: Stream) -> list[str]:
 def _other(situation: Situation, replaced: Stream, previous: int | None) -> Stream | None:
     """Return the generation that would take charge; None if there is none."""
     if situation.stream != replaced:
-        return situation.stream
+        return None if situation.ledger.is_dropped(situation.stream) else situation.stream
     streams = [stream for stream in situation.ledger.streams() if stream.pipeline == replaced.pipeline]
     candidates = [stream for stream in streams if stream != replaced and situation.ledger.head(stream).seq]
     earlier = [stream for stream in candidates if stream.generation == previous]
