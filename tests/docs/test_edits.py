@@ -48,10 +48,15 @@ CASES: dict[str, list[str]] = {
         "the content of a key column"
     ],
     "`source.aliases`; a column renamed with it": [
-        *("older names of a column of records", "a source column's name")
+        *("older names of a column of records", "a source column's name"),
+        "a last record's column that is renamed",
     ],
-    "`source.aliases`: a name taken away from a column, with `on_change: emit` of a lookup": [
-        "a last record's column without its older name"
+    "`source.aliases`: a name taken away from a column, or given to one that is not renamed, "
+    "with `on_change: emit` of a lookup": [
+        *(
+            "a last record's column without its older name",
+            "a last record's column with the name of another one",
+        )
     ],
     "`source.columns`: another type": [
         *("a wider integer as key", "the type of a key column", "a column's type that is emitted"),

@@ -143,6 +143,23 @@ def test_reused_name_is_another_column(stream: Evolving, folded: int) -> None:
     assert stream.batch(anew, records) == [("x", {"a": 1, "k": 0})]
 
 
+@pytest.mark.parametrize("folded", [1, 2, 3])
+def test_renamed_column_replaces_a_removed_one(stream: Evolving, folded: int) -> None:
+    stream.batch(selecting("a int, b int"), [(key, {"a": 1, "b": 2}) for key in "xyz"])
+    stream.batch(selecting("a int"), [("y", {"a": 3})])
+    stream.compact(folded)
+    renamed = aliased("b int", "b", "a")
+    assert stream.batch(renamed, [("x", {"b": 1}), ("y", {"b": 3})]) == []
+    stream.batch(renamed, [("y", {"b": 4})])
+    stream.compact(folded)
+    assert {key: row["emitted"] for key, row in stream.state().items()} == {
+        "x": {"b": 1},
+        "y": {"b": 4},
+        "z": {"b": 1},
+    }
+    assert stream.batch(renamed, [("z", {"b": 2})]) == [("z", {"b": 2})]
+
+
 def test_readers_see_widest_types_and_newest_names(
     stream: Evolving,
 ) -> None:

@@ -266,6 +266,10 @@ COMPATIBLE: dict[str, tuple[Any, Any]] = {
         made({**QUIET, "expected": KEYS}),
         made({**QUIET, "expected": {**KEYS, "table": "/b"}}),
     ),
+    "a last record's column that is renamed": (
+        made(NAME, lookup=[REACTING]),
+        made(NAME, lookup=[REACTING], **RENAMED_PRICE),
+    ),
     "a last record's column that is removed with its older name": (
         made(NAME, lookup=[REACTING], **RENAMED_PRICE),
         made(NAME, lookup=[REACTING], **source(columns=COLUMNS.replace("price double, ", ""))),
@@ -282,6 +286,11 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made(CHANGE, lookup=[LOOKUP]),
         made(CHANGE, lookup=[REACTING]),
         ["lookup.on_change"],
+    ),
+    "a last record's column with the name of another one": (
+        made(NAME, lookup=[REACTING]),
+        made(NAME, lookup=[REACTING], **source(aliases={"price": ["cost"]})),
+        ["source.aliases.price"],
     ),
     "a last record's column without its older name": (
         made(NAME, lookup=[REACTING], **RENAMED_PRICE),

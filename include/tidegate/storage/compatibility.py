@@ -152,13 +152,21 @@ def _in_lookups(before: Pipeline, after: Pipeline) -> Iterator[Change]:
 
 
 def _in_last_records(place: str, before: Source, after: Source) -> Iterator[Change]:
-    """Yield aliases that are no longer declared although the column exists: the state has older records."""
+    """Yield aliases that are no longer declared although the column exists, and others than of a renamed
+    column: the state has older records, maybe with both columns.
+    """
+    for name, older in after.aliases.items():
+        origin = next((column for column in (name, *older) if column in _names(before)), name)
+        allowed = (*before.aliases.get(origin, ()), *({origin} - {name}))
+        if origin in _names(before) and (added := [old for old in older if old not in allowed]):
+            why = f"last records have the column as {origin}, and {added[0]} would be another column"
+            yield _change(f"{place}.aliases.{name}", before.aliases.get(origin), older, why)
     owners = {old: name for name, older in after.aliases.items() for old in older}
     for column, older in before.aliases.items():
-        name = column if column in _names(after) else owners.get(column)
-        if name is not None and (missing := [old for old in older if owners.get(old) != name]):
+        owner = column if column in _names(after) else owners.get(column)
+        if owner is not None and (missing := [old for old in older if owners.get(old) != owner]):
             why = f"last records from before have the column as {missing[0]}"
-            yield _change(f"{place}.aliases.{name}", older, after.aliases.get(name), why)
+            yield _change(f"{place}.aliases.{owner}", older, after.aliases.get(owner), why)
 
 
 def _in_sources(before: Sources, after: Sources) -> Iterator[Change]:

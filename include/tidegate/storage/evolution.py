@@ -81,12 +81,13 @@ class Aliases:
     def stored_name(self, name: str, struct: pa.StructType) -> str | None:
         """Return the name under which a struct has a column; None if it does not have it.
 
-        A column of the struct with that very name is another column, if it has been renamed since.
+        A column of the struct with that very name is another column, if it has been renamed since, or was
+        removed before this one got its name. So the oldest name counts: no later file has it.
         """
         names = self.names if self.within is None else {}
         if any(name in older for other, older in names.items() if other != name):
             return None
-        candidates = (name, *names.get(name, ()))
+        candidates = (*reversed(names.get(name, ())), name)
         return next((candidate for candidate in candidates if struct.get_field_index(candidate) >= 0), None)
 
     def inside(self, name: str) -> Aliases:
@@ -299,7 +300,9 @@ def _renamed_type(type_: pa.DataType, aliases: Aliases) -> pa.DataType:
     if not pt.is_struct(type_):
         return type_
     newest = {aliases.stored_name(name, type_): name for name in aliases.names}
-    retired = {old for older in aliases.names.values() for old in older} if aliases.within is None else set()
+    # An older name is retired, and a present one of another column, which was removed before.
+    names = {name for column, older in aliases.names.items() for name in (column, *older)}
+    retired = names if aliases.within is None else set()
     return pa.struct(
         [
             pa.field(newest.get(part.name, part.name), _renamed_type(part.type, aliases.inside(part.name)))
