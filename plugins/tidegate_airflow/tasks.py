@@ -307,7 +307,7 @@ def publish(
 
     def work(app: App, plan: Plan) -> str:
         from tidegate import inspect
-        from tidegate.batch import is_sent_in_shards, publish_batch, stale_publication
+        from tidegate.batch import is_sent_in_shards, publish_batch, stale_publication, withheld_note
         from tidegate.batch_counts import published_text
         from tidegate.ledger.planned import lacking_sinks
 
@@ -322,6 +322,8 @@ def publish(
         if metrics.are_on():
             condition = inspect.stream_condition(app, plan.stream)
             metrics.gauge(plan.stream, inspect.condition_metric(condition))
+        if withheld := withheld_note(app.ledger, plan):
+            return withheld
         if published == before:
             return _not_again(plan, "published", published_text(published))
         stale = stale_publication(app.ledger, plan)

@@ -192,3 +192,17 @@ def test_promotion_with_approval_says_how_and_who(beside: Beside) -> None:
     assert "`--approved-by NAME`" in str(refused)
     (promoted,) = rows(beside, "promote", "visitors", "2", "--approved-by", "anna")
     assert (promoted["is_new"], promoted["approved_by"]) == (True, "anna")
+
+
+def test_run_says_that_its_batch_is_withheld(beside: Beside) -> None:
+    """Both runs have been: they are found in the ledger, and nothing is computed."""
+    withheld = beside.new.app.ledger.plan(beside.new.stream, 3)
+    sent = beside.old.app.ledger.plan(beside.old.stream, 3)
+    assert withheld is not None
+    assert sent is not None
+    for name, plan, is_withheld in [("visitors_g2", withheld, True), ("visitors", sent, False)]:
+        arguments = ["run", name, "--run-id", plan.run_id]
+        shown = CliRunner().invoke(cli, arguments, env=beside.old.environment, catch_exceptions=False)
+        assert ("tidegate generation promote visitors 2" in shown.stdout) is is_withheld
+        result = CliRunner().invoke(cli, [*arguments, "--json"], env=beside.old.environment)
+        assert json.loads(result.stdout)["withheld"] is is_withheld

@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from tests.batch.aged import STAGE, Aged
 from tests.batch.committed import Committed
+from tests.generations.two_generations import filled
 from tests.storage.tables_for_tests import opened
 from tidegate.app.tables import shared_table
 from tidegate.ledger import Stream
@@ -35,6 +36,20 @@ def test_publishing_finds_its_database_in_airflow(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("AIRFLOW_CONN_TIDEGATE_SQL_REPORTS", json.dumps(connection))
     tasks.publish("visitors", 1, "run-1", {})
     assert committed.query("SELECT key, m FROM seconds") == [("1", 11)]
+
+
+def test_publish_task_says_that_its_batch_is_withheld(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidegate_airflow import tasks
+
+    beside = filled(tmp_path / "home")
+    for name, value in beside.old.environment.items():
+        monkeypatch.setenv(name, value)
+    plan = beside.new.app.ledger.plan(beside.new.stream, 3)
+    assert plan is not None
+    text = tasks.publish("visitors", 2, plan.run_id, {})
+    assert text.startswith("visitors/2 is not in charge: batch 3 is withheld.")
 
 
 def test_compact_task_folds_due_state_despite_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,13 @@ from tidegate.batch.pipeline_files import (
     streams_without_file,
 )
 from tidegate.batch.plan import Outcome, describe_next_batch, draft, plan_batch
-from tidegate.batch.publish import check_progress, is_sent_in_shards, publish_batch, published_sinks
+from tidegate.batch.publish import (
+    check_progress,
+    is_sent_in_shards,
+    publish_batch,
+    published_sinks,
+    withheld_note,
+)
 from tidegate.batch.run import connections, run_batch
 from tidegate.batch.topics import new_topics
 from tidegate.batch.trigger import RepeatedBatch, ReplayRequest, Trigger
@@ -55,4 +61,5 @@ __all__ = [
     "streams_of_broken_files",
     "streams_without_file",
     "validate_batch",
+    "withheld_note",
 ]

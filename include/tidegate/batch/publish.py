@@ -130,6 +130,17 @@ def is_sent_in_shards(app: App, plan: Plan, attempt: Attempt) -> bool:
     return any(sink.outbox(plan, attempt).shards > 1 for sink in sinks)
 
 
+def withheld_note(ledger: LedgerReader, plan: Plan) -> str:
+    """Return a sentence if what a decided batch emitted is withheld, with the command that lets it go out; ""
+    if it goes out.
+    """
+    stream = plan.stream
+    if ledger.charge(stream.pipeline).goes_out(stream.generation, plan.seq):
+        return ""
+    promote = f"tidegate generation promote {stream.pipeline} {stream.generation}"
+    return f"{stream} is not in charge: batch {plan.seq} is withheld. To put it in charge: {promote}"
+
+
 def _publish(app: App, lease: LeasedLedger, plan: Plan, open_session: OpenSession | None) -> None:
     attempt = lease.attempt(plan.stream, plan.seq)
     if attempt is None:

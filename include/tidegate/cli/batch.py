@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate import inspect
 from tidegate.app import App, stream_of
-from tidegate.batch import Outcome, ReplayRequest, Trigger, run_batch
+from tidegate.batch import Outcome, ReplayRequest, Trigger, run_batch, withheld_note
 from tidegate.cli.master import own_session
 from tidegate.cli.options import RunOptions, epoch_ms
-from tidegate.cli.output import steps_shown
+from tidegate.cli.output import say, steps_shown
 from tidegate.ledger.report import STEPS
 from tidegate.model.pipeline import Pipeline
 from tidegate.quality.beside import CheckBeside
@@ -21,6 +22,33 @@ if TYPE_CHECKING:
     from tidegate.spark.driver import DriverJvm
 
 
+@dataclass(frozen=True)
+class FinishedRun:
+    """The result of a run by hand.
+
+    Args:
+        outcome: The batch that it worked on, or why there was nothing to do.
+        report: The batch's report; None if there was nothing to do.
+        withheld: A sentence if what the batch emitted does not go out; "" if it does.
+    """
+
+    outcome: Outcome
+    report: inspect.BatchReport | None
+    withheld: str
+
+    def as_object(self) -> dict[str, Any]:
+        """Return the run as JSON: a note, and the batch; `"batch": null` if there is none."""
+        note = {"note": self.outcome.note}
+        if self.report is None:
+            return note | {"batch": None}
+        return note | {"withheld": bool(self.withheld)} | report_object(self.report)
+
+    def say_withheld(self) -> None:
+        """Print that what the batch emitted does not go out, if so."""
+        if self.withheld:
+            say(self.withheld)
+
+
 def run_trigger(
     app: App,
     pipeline: Pipeline,
@@ -28,8 +56,8 @@ def run_trigger(
     quality: CheckBeside,
     jvm: DriverJvm | None = None,
     quiet: bool = False,
-) -> tuple[Outcome, inspect.BatchReport | None]:
-    """Run one batch. Return its outcome, and its report; no report if there was nothing to do.
+) -> FinishedRun:
+    """Run one batch.
 
     Args:
         quality: Started only if the pipeline has checks, when the Spark session is opened.
@@ -45,8 +73,10 @@ def run_trigger(
             return spark.open(records)
 
         outcome = run_batch(app, pipeline, trigger, open_session, progress, spark.end, quality.check)
-    plan = outcome.plan
-    return outcome, inspect.batch_report(app.ledger, plan.stream, plan.seq) if plan else None
+    if (plan := outcome.plan) is None:
+        return FinishedRun(outcome, None, "")
+    withheld = withheld_note(app.ledger, plan)
+    return FinishedRun(outcome, inspect.batch_report(app.ledger, plan.stream, plan.seq), withheld)
 
 
 def report_object(report: inspect.BatchReport) -> dict[str, Any]:
@@ -66,11 +96,6 @@ def report_object(report: inspect.BatchReport) -> dict[str, Any]:
         "published": report.published,
         "ranges": [vars(range_) for range_ in report.plan.ranges],
     }
-
-
-def outcome_object(outcome: Outcome, report: inspect.BatchReport | None) -> dict[str, Any]:
-    """Return what a run did as JSON: a note, and the batch; `"batch": null` if there is none."""
-    return {"note": outcome.note} | ({"batch": None} if report is None else report_object(report))
 
 
 _FATES = {

@@ -20,7 +20,7 @@ from tidegate.numerals import counted
 def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> None:
     """Emit everything that the stages of PIPELINE hold back, in a batch that reads nothing."""
     from tidegate.app import App
-    from tidegate.cli.batch import outcome_object, run_trigger, trigger_now
+    from tidegate.cli.batch import run_trigger, trigger_now
     from tidegate.quality.beside import CheckBeside
 
     app = App.from_environment()
@@ -28,15 +28,17 @@ def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> 
     while True:
         trigger = trigger_now(f"drain__{uuid4().hex[:12]}", RunOptions(clock, force=force), drain=True)
         with CheckBeside() as quality:
-            outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
+            finished = run_trigger(app, loaded, trigger, quality, quiet=as_json)
+        report = finished.report
         if report is None or report.plan.drain:
             break  # otherwise it was a batch that had been planned before, which must run first
     emissions = int(report.counts.get("emitted", 0)) if report else 0
     if as_json:
-        show_object(outcome_object(outcome, report) | {"emitted": emissions})
+        show_object(finished.as_object() | {"emitted": emissions})
     elif report is None:
-        out.print(f"{outcome.note[0].upper()}{outcome.note[1:]}.")
+        note = finished.outcome.note
+        out.print(f"{note[0].upper()}{note[1:]}.")
     else:
-        out.print(
-            f"{counted(emissions, 'emission')} went out in batch {report.plan.seq} of {report.plan.stream}."
-        )
+        verb = "withheld in" if finished.withheld else "went out in"
+        out.print(f"{counted(emissions, 'emission')} {verb} batch {report.plan.seq} of {report.plan.stream}.")
+        finished.say_withheld()

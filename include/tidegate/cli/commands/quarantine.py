@@ -257,7 +257,7 @@ def replay(
     Correct a field, for example: --set "json_merge_patch(value, {'id': CAST(value->>'id' AS BIGINT)})".
     """
     from tidegate.app import App, stream_of
-    from tidegate.cli.batch import outcome_object, run_trigger, trigger_now
+    from tidegate.cli.batch import run_trigger, trigger_now
     from tidegate.quality.beside import CheckBeside
     from tidegate.quarantine import RecordEdit, ReplayedRecords
 
@@ -275,14 +275,15 @@ def replay(
         run_id = f"replay__{uuid4().hex[:12]}"
         trigger = trigger_now(run_id, RunOptions(), replay=request)
         with CheckBeside() as quality:
-            outcome, report = run_trigger(app, loaded, trigger, quality, quiet=as_json)
+            finished = run_trigger(app, loaded, trigger, quality, quiet=as_json)
+        report, note = finished.report, finished.outcome.note
         # the batch of another run had been planned before, and went first
         if report is None or report.plan.run_id == run_id:
             break
     if as_json:
-        show_object(outcome_object(outcome, report))
+        show_object(finished.as_object())
         return
-    note = f"{outcome.note[0].upper()}{outcome.note[1:]}"
+    note = f"{note[0].upper()}{note[1:]}"
     if report is None:
         say(f"{note}.")
     else:
@@ -291,6 +292,7 @@ def replay(
         say(f"{note}: {used} used, {again + late} in quarantine again, {emitted} emitted.")
         if late:
             say(f"{late} are still late: their windows are over. A larger `grace` needs a new generation.")
+        finished.say_withheld()
 
 
 @quarantine.command()

@@ -42,18 +42,20 @@ def run(pipeline: str, as_json: bool, **options: Any) -> None:
 
         with not_collected():  # modules are never garbage
             from tidegate.app import App  # these take as long as the rest of a small batch
-            from tidegate.cli.batch import outcome_object, report_rows, run_trigger, trigger_now
+            from tidegate.cli.batch import report_rows, run_trigger, trigger_now
         gc.freeze()  # imported objects live as long as the process, so collections need not look at them
 
         app, run_options = App.from_environment(), RunOptions(**options)
         trigger = trigger_now(run_options.run_id or f"cli__{uuid4().hex[:12]}", run_options)
-        outcome, report = run_trigger(app, app.pipeline(pipeline), trigger, quality, jvm, quiet=as_json)
+        finished = run_trigger(app, app.pipeline(pipeline), trigger, quality, jvm, quiet=as_json)
+    report = finished.report
     if as_json:
-        show_object(outcome_object(outcome, report))
+        show_object(finished.as_object())
     elif report is None:
-        out.print(outcome.note)
+        out.print(finished.outcome.note)
     else:
         show(report_rows(report), False, f"Batch {report.plan.seq} of {report.plan.stream}")
+        finished.say_withheld()
 
 
 def _start_own_spark(jvm: DriverJvm) -> bool:
