@@ -232,7 +232,7 @@ def test_fenced_stream_is_wrong_although_fenced_is_transient(
     def fenced(*_: object) -> None:
         raise Fenced("The sink has batch 7 already", SINK_IS_AHEAD)
 
-    where = "_publish_to" if step == "publish" else "catch_up_tables"
+    where = "publish_to" if step == "publish" else "catch_up_tables"
     with monkeypatch.context() as patched:
         patched.setattr(publish, where, fenced)
         with pytest.raises(Fenced):

@@ -31,10 +31,12 @@ def committed(tmp_path: Path) -> Committed:
 
 def in_terminal(columns: int, environment: dict[str, str], *arguments: str) -> list[str]:
     """Return the lines that the command shows in a terminal of so many columns, without colours."""
+    # pytest's workers get the width of pytest's own terminal by COLUMNS, which goes before the one made here
+    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     pid, terminal = pty.fork()
     if pid == 0:
         program = str(Path(sys.executable).with_name("tidegate"))
-        os.execve(program, [program, *arguments], {**os.environ, **environment, "TERM": "xterm"})
+        os.execve(program, [program, *arguments], {**inherited, **environment, "TERM": "xterm"})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     shown = b""
     try:
