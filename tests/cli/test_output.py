@@ -68,3 +68,12 @@ def test_table_without_terminal_folds_no_instant(capsys: pytest.CaptureFixture[s
     show([dict.fromkeys(names, "2026-01-31T10:30:00.000Z")] * 2, False)
     head, *rows = capsys.readouterr().out.splitlines()
     assert (head.split(), [row.split() for row in rows]) == (names, [["2026-01-31T10:30:00.000Z"] * 12] * 2)
+
+
+def test_row_without_a_value_has_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
+    show([{"name": "a", "ratio": 0.5, "bound": 1}, {"name": "b", "bound": 2}], False)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["name", "ratio", "bound"],
+        ["a", "0.5", "1"],
+        ["b", "-", "2"],
+    ]

@@ -145,7 +145,9 @@ def show_lines(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def table(rows: Rows, title: str = "") -> Table:
-    """Return a table with the rows' keys as its head, numbers to the right, and instants as ISO times."""
+    """Return a table with the first row's keys as its head, numbers to the right, and instants as ISO times.
+    A row may lack some of the keys.
+    """
     from rich.text import Text
 
     made = _table(title)
@@ -156,7 +158,7 @@ def table(rows: Rows, title: str = "") -> Table:
         made.add_column(name, justify=justify, overflow="fold", no_wrap=widths[name] <= _UNFOLDED)
     for row in rows:
         # as Text, since values of records can look like markup
-        made.add_row(*(Text(_text(name, value)) for name, value in row.items()))
+        made.add_row(*(Text(_text(name, row.get(name))) for name in rows[0]))
     return made
 
 
@@ -173,7 +175,7 @@ def _widths(rows: Rows) -> dict[str, int]:
     """Return the width that each column needs if nothing is folded."""
     from rich.cells import cell_len
 
-    lines = {name: "\n".join([name, *(_text(name, row[name]) for row in rows)]) for name in rows[0]}
+    lines = {name: "\n".join([name, *(_text(name, row.get(name)) for row in rows)]) for name in rows[0]}
     return {name: max(map(cell_len, text.split("\n"))) for name, text in lines.items()}
 
 
