@@ -38,6 +38,7 @@ from tidegate.sinks.port import OpenSink, SinkContext, open_sinks
 from tidegate.storage import Lake, Marks, Store, Written, read_manifest, write_manifest
 from tidegate.storage.evolution import NO_ALIASES, Aliases, state_aliases
 from tidegate.storage.manifest import DataFile, Manifest
+from tidegate.yaml.folder import is_path
 from tidegate.yaml.load import load_pipeline, load_pipeline_of_folder, pipeline_path
 
 if TYPE_CHECKING:
@@ -232,8 +233,7 @@ class App:
         `app.pipeline("./orders.yaml")` reads that file alone.
         """
         path = pipeline_path(name, self.settings.pipelines)
-        is_path = name.endswith((".yaml", ".yml"))
-        return load_pipeline(path) if is_path else load_pipeline_of_folder(path)
+        return load_pipeline(path) if is_path(name) else load_pipeline_of_folder(path)
 
 
 def _sent_by_spark(open_session: OpenSession, pipeline: Pipeline) -> SendShards:

@@ -36,6 +36,12 @@ class FinishedRun:
     report: inspect.BatchReport | None
     withheld: str
 
+    @property
+    def sentence(self) -> str:
+        """The note of the outcome, as the beginning of a sentence."""
+        note = self.outcome.note
+        return f"{note[0].upper()}{note[1:]}"
+
     def as_object(self) -> dict[str, Any]:
         """Return the run as JSON: a note, and the batch; `"batch": null` if there is none."""
         note = {"note": self.outcome.note}

@@ -15,6 +15,7 @@ import click
 from tidegate.cli.options import as_json, instant, pipeline_names
 from tidegate.cli.output import out, show, write_texts
 from tidegate.numerals import counted
+from tidegate.yaml.folder import path_of
 
 if TYPE_CHECKING:
     from tidegate.app import App
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
 
 _GENERATION = re.compile(r"^generation:[^#\n]*", re.MULTILINE)
 _PIPELINE = re.compile(r"^pipeline:.*$", re.MULTILINE)
-
-
-def path_of(app: App, pipeline: str) -> Path:
-    """Return the path of a pipeline's file, by its name or path."""
-    return (
-        Path(pipeline)
-        if pipeline.endswith((".yaml", ".yml"))
-        else app.settings.pipelines / f"{pipeline}.yaml"
-    )
 
 
 def is_begun(app: App, stream: Stream) -> bool:
@@ -51,7 +43,7 @@ def named_file(app: App, pipeline: str, number: int | None) -> tuple[Path, Pipel
     from tidegate.generations import require_generation
     from tidegate.ledger import Stream
 
-    loaded, path = app.pipeline(pipeline), path_of(app, pipeline)
+    loaded, path = app.pipeline(pipeline), path_of(pipeline, app.settings.pipelines)
     if number is None:
         return path, loaded
     require_generation(app, Stream(loaded.pipeline, number))
@@ -204,7 +196,7 @@ def _begin(app: App, pipeline: str, origin: Stream, seq: int | None, as_json: bo
     """Make a generation that begins empty, or with the state after a batch."""
     from tidegate.generations import begin_from
 
-    path, loaded = _opened(app, path_of(app, pipeline), app.pipeline(pipeline))
+    path, loaded = _opened(app, path_of(pipeline, app.settings.pipelines), app.pipeline(pipeline))
     if seq is not None:
         begin_from(app, loaded, origin, seq, f"new__{uuid4()}")
     if not path.exists():

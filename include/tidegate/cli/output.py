@@ -148,10 +148,13 @@ def table(rows: Rows, title: str = "") -> Table:
     """Return a table with the first row's keys as its head, numbers to the right, and instants as ISO times.
     A row may lack some of the keys.
     """
+    return _table_of(rows, _widths(rows), title)
+
+
+def _table_of(rows: Rows, widths: Mapping[str, int], title: str) -> Table:
     from rich.text import Text
 
     made = _table(title)
-    widths = _widths(rows)
     for name, value in rows[0].items():
         number = isinstance(value, (int, float)) and not isinstance(value, bool) and name not in INSTANTS
         justify: Literal["left", "right"] = "right" if number else "left"
@@ -164,19 +167,23 @@ def table(rows: Rows, title: str = "") -> Table:
 
 def _print_table(rows: Rows, title: str) -> None:
     """Print a table; in a terminal that is too narrow for it, each row as a block."""
-    least = sum(max(len(name), min(width, _UNFOLDED)) + 2 for name, width in _widths(rows).items()) - 2
+    widths = _widths(rows)
+    least = sum(max(len(name), min(width, _UNFOLDED)) + 2 for name, width in widths.items()) - 2
     if _HAS_TERMINAL and least > out.console.width:
         _print_blocks(rows, title)
     else:
-        out.print_table(table(rows, title), least)
+        out.print_table(_table_of(rows, widths, title), least)
 
 
 def _widths(rows: Rows) -> dict[str, int]:
     """Return the width that each column needs if nothing is folded."""
     from rich.cells import cell_len
 
-    lines = {name: "\n".join([name, *(_text(name, row.get(name)) for row in rows)]) for name in rows[0]}
-    return {name: max(map(cell_len, text.split("\n"))) for name, text in lines.items()}
+    texts = {name: [name, *(_text(name, row.get(name)) for row in rows)] for name in rows[0]}
+    return {
+        name: max(cell_len(line) for text in column for line in text.split("\n"))
+        for name, column in texts.items()
+    }
 
 
 def _print_blocks(rows: Rows, title: str) -> None:

@@ -37,12 +37,10 @@ def condition_badge(entry: CatalogEntry, overview: StreamOverview | None) -> Bad
     """Return the badge of a stream's condition; of a file with mistakes that is not its stream's, that it has
     them.
     """
-    if overview is None or (entry.problems and not overview.condition.is_troubled):
-        return (
-            Badge("bad", "invalid file")
-            if entry.problems
-            else Badge("quiet", ConditionKind.NOT_STARTED.label)
-        )
+    if entry.problems and (overview is None or not overview.condition.is_troubled):
+        return Badge("bad", "invalid file")
+    if overview is None:
+        return Badge("quiet", ConditionKind.NOT_STARTED.label)
     condition = overview.condition.condition
     return Badge(KINDS[condition], condition.label)
 

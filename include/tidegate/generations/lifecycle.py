@@ -20,7 +20,7 @@ from tidegate.ledger.planned import lacking_sinks, planned_pipeline, planned_pip
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.kernel_stages import state_stages
 from tidegate.model.pipeline import Pipeline
-from tidegate.storage import DataFile, Lake, attempt_name
+from tidegate.storage import DataFile, attempt_name
 from tidegate.storage.compaction import FoldRule, fold, of_batch
 from tidegate.storage.compatibility import incompatible_changes
 from tidegate.storage.manifest import manifest_of
@@ -235,18 +235,14 @@ def files_of(app: App, stream: Stream) -> list[Listed]:
     """Return the files of a stream, without marks and what is published. Raises LakeUnavailable."""
     lake = app.lake(stream)
     # Marks stay, so that an older copy of the ledger halts; consumers read `published`.
-    excluded = (f"{_published(lake)}/", lake.marks.folder)
+    excluded = (f"{lake.published}/", lake.marks.folder)
     return [file for file in lake.store.listed(lake.base) if not file.path.startswith(excluded)]
 
 
 def has_published(app: App, stream: Stream) -> bool:
     """Return whether the lake has a `table` sink that is the stream's own. Raises LakeUnavailable."""
     lake = app.lake(stream)
-    return bool(lake.store.listed(_published(lake)))
-
-
-def _published(lake: Lake) -> str:
-    return f"{lake.base}/published"
+    return bool(lake.store.listed(lake.published))
 
 
 def remove_files(app: App, stream: Stream) -> int:

@@ -229,12 +229,16 @@ class Lake:
         """The marks of the stream's ledger."""
         return Marks(self.store, f"{self.base}/marks")
 
+    @property
+    def published(self) -> str:
+        """The folder of a `table` sink that is the stream's own."""
+        return f"{self.base}/published"
+
     def table_sink(self, path: str | None) -> str:
         """Return the path or URI of a `table` sink: `path` if it is absolute, else below the lake; None: the
         stream's own folder `published`.
         """
-        if path is None:
-            path = f"{self.base}/published"
+        path = self.published if path is None else path
         return path if path.startswith("/") or "://" in path else f"{self.root.rstrip('/')}/{path}"
 
 

@@ -28,6 +28,19 @@ def pipeline_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("[!.]*.yaml") if path.name != DEFAULTS_FILE)
 
 
+def is_path(name: str) -> bool:
+    """Return whether a user names a pipeline by the path of its file, and not by its name in the folder."""
+    return name.endswith((".yaml", ".yml"))
+
+
+def path_of(name: str, folder: Path) -> Path:
+    """Return the path of a pipeline's file, which need not exist, by its path or by its name in a folder.
+
+    Example: `path_of("orders", Path("include/pipelines"))` is `include/pipelines/orders.yaml`.
+    """
+    return Path(name) if is_path(name) else folder / f"{name}.yaml"
+
+
 def is_dag_name(name: str) -> bool:
     """Return whether the name of a pipeline file, without `.yaml`, can be the id of its DAG."""
     return bool(_DAG_NAME.fullmatch(name)) and not _OTHER_DAGS.fullmatch(name)

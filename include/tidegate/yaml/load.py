@@ -23,7 +23,7 @@ from tidegate.model.mistakes import did_you_mean
 from tidegate.model.names import matching
 from tidegate.model.pipeline import Pipeline, Scheduling, Written
 from tidegate.model.scope import Model, Scope
-from tidegate.yaml.folder import DEFAULTS_FILE, is_dag_name, pipeline_files
+from tidegate.yaml.folder import DEFAULTS_FILE, is_dag_name, path_of, pipeline_files
 from tidegate.yaml.grammar import DEFAULTS, as_problems
 from tidegate.yaml.tree import Tree, read, read_text, unlocated
 
@@ -31,13 +31,8 @@ _PIPELINE = re.compile(r"""^pipeline:[ \t]*["']?(\w+)""", re.MULTILINE)
 
 
 def pipeline_path(name: str, folder: Path) -> Path:
-    """Return the file of a pipeline: of its name in a folder, or of a path that ends with `.yaml` or `.yml`.
-
-    Raises PipelineInvalid if there is no such file.
-
-    Example: `pipeline_path("orders", Path("include/pipelines"))` is `include/pipelines/orders.yaml`.
-    """
-    path = Path(name) if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
+    """Return the file of a pipeline, as `path_of`. Raises PipelineInvalid if there is no such file."""
+    path = path_of(name, folder)
     if path.is_file():
         return path
     names = [file.stem for file in pipeline_files(folder)]

@@ -36,8 +36,7 @@ def drain(pipeline: str, clock: datetime | None, force: bool, as_json: bool) -> 
     if as_json:
         show_object(finished.as_object() | {"emitted": emissions})
     elif report is None:
-        note = finished.outcome.note
-        out.print(f"{note[0].upper()}{note[1:]}.")
+        out.print(f"{finished.sentence}.")
     else:
         verb = "withheld in" if finished.withheld else "went out in"
         out.print(f"{counted(emissions, 'emission')} {verb} batch {report.plan.seq} of {report.plan.stream}.")

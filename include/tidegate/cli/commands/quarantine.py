@@ -276,20 +276,19 @@ def replay(
         trigger = trigger_now(run_id, RunOptions(), replay=request)
         with CheckBeside() as quality:
             finished = run_trigger(app, loaded, trigger, quality, quiet=as_json)
-        report, note = finished.report, finished.outcome.note
+        report = finished.report
         # the batch of another run had been planned before, and went first
         if report is None or report.plan.run_id == run_id:
             break
     if as_json:
         show_object(finished.as_object())
         return
-    note = f"{note[0].upper()}{note[1:]}"
     if report is None:
-        say(f"{note}.")
+        say(f"{finished.sentence}.")
     else:
         names = ("used", "quarantined", "late-quarantined", "emitted")
         used, again, late, emitted = (int(report.counts.get(name, 0)) for name in names)
-        say(f"{note}: {used} used, {again + late} in quarantine again, {emitted} emitted.")
+        say(f"{finished.sentence}: {used} used, {again + late} in quarantine again, {emitted} emitted.")
         if late:
             say(f"{late} are still late: their windows are over. A larger `grace` needs a new generation.")
         finished.say_withheld()
