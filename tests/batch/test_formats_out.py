@@ -21,7 +21,7 @@ from tests.registry import RegistryServer, running_registry
 from tests.world import NOW_MS, World, key_of
 from tidegate.app import App
 from tidegate.batch import Trigger, plan_batch
-from tidegate.batch.plan import describe_next_batch
+from tidegate.batch.dry_run import describe_next_batch
 from tidegate.errors import RegistryUnavailable, SchemaRefused, SchemaUnknown
 from tidegate.ledger.planned import planned_pipeline
 from tidegate_dev.demo.topics import committed_records

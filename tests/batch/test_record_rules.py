@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.quarantines import Quarantined, quarantined
-from tidegate.batch.validate import Alert, apply_record_rules
+from tidegate.batch.record_rules import Alert, apply_record_rules
 from tidegate.cli.batch import report_rows
 from tidegate.errors import LateExceeded, QuarantineExceeded
 from tidegate.ledger import Attempt, ManifestRef, Plan

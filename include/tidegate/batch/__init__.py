@@ -2,6 +2,7 @@
 
 from tidegate.batch.commit import check_source, commit_batch
 from tidegate.batch.compute import check_still_there, compute_batch
+from tidegate.batch.dry_run import describe_next_batch
 from tidegate.batch.freshness import stale_publication
 from tidegate.batch.intervals import batches_of_run, has_more_batches, noted_batches, run_of_batch
 from tidegate.batch.pipeline_files import (
@@ -13,7 +14,7 @@ from tidegate.batch.pipeline_files import (
     streams_of_broken_files,
     streams_without_file,
 )
-from tidegate.batch.plan import Outcome, describe_next_batch, draft, plan_batch
+from tidegate.batch.plan import Outcome, draft, plan_batch
 from tidegate.batch.publish import (
     check_progress,
     is_sent_in_shards,
