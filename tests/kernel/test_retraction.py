@@ -258,3 +258,20 @@ def test_infinite_number_can_be_taken_back(taken: float, left: float) -> None:
     total = ExactSum().add(taken, 1).add(left, 1)
     assert math.isnan(total.total)
     assert ExactSum(**total.stored()).add(taken, -1).total == left
+
+
+def test_sum_beyond_doubles_is_infinite_until_taken_back() -> None:
+    total = ExactSum()
+    for _ in range(3):
+        total.add(-1.7e308, 1)
+    assert ExactSum(**total.stored()).total == -math.inf
+    for _ in range(2):
+        total.add(-1.7e308, -1)
+    assert total.total == -1.7e308
+
+
+def test_replaced_value_needs_no_room_without_it() -> None:
+    groups, large = Groups({"on": "update"}, {"total": "sum(q)"}), 9 * 10**18
+    groups.apply([(1, ("a", large)), (2, ("a", -large)), (3, ("a", large))])
+    groups.apply([(2, ("a", -large + 10**16))])
+    assert groups.values("a")[-1]["total"] == large + 10**16

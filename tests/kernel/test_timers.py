@@ -65,3 +65,9 @@ def test_lower_clock_keeps_the_end_of_windows() -> None:
 def test_lower_clock_keeps_stages_on_event_time() -> None:
     stage = kernel.Stage(kernel.Collect(), kernel.Threshold(after_ms=60, since="arrival", clock="stream"))
     assert lowered(stage, row(since=5_000, due_at=5_060)) == []
+
+
+def test_table_has_the_time_of_all_partitions() -> None:
+    batch = kernel.Batch({("#t", 0): 5, ("in", 0): 20, ("in", 1): 30})
+    assert (batch.end_of(("#t", 0)), batch.end_of(("in", 1)), batch.end_of_all) == (20, 30, 20)
+    assert batch.started({("#t", 0): 5, ("in", 0): 7}).since == 7

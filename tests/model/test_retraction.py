@@ -70,3 +70,9 @@ def test_stage_that_cannot_retract_is_refused(what: str) -> None:
     stages, message, fix = REFUSED[what]
     ((_, actual, how),) = refused(*stages)
     assert (message in actual, fix in how) == (True, True), (actual, how)
+
+
+def test_stage_that_expects_keys_cannot_be_regrouped() -> None:
+    quiet = {"emit": {"on": "quiet", "after": "10m"}, "expected": {"table": "sensors/current", "key": ["id"]}}
+    ((_, message, fix),) = refused({**LATEST, **quiet}, groups())
+    assert ("`expected` forgets a key" in message, bool(fix)) == (True, True), (message, fix)

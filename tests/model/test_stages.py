@@ -360,6 +360,16 @@ def lookup(**changes: Any) -> list[dict[str, Any]]:
     return [{"table": "stores/current", "on": ["name"], "columns": ["region"], **changes}]
 
 
+@pytest.mark.parametrize(
+    ("on", "is_one"),
+    [(["key"], True), (["key", "id"], True), (["key", "window_start"], False), (["name"], False)],
+)
+def test_windows_may_share_their_start(on: list[str], is_one: bool) -> None:
+    source = {"columns": "id int, name string, window_start bigint"}
+    pipeline = made({"select": {"id": "id"}}, source=source, lookup=lookup(table="visits/daily", on=on))
+    assert pipeline.lookup[0].finds_one_row is is_one
+
+
 def test_lookup_columns_can_be_named_and_selected() -> None:
     pipeline = made({"select": {"r": "upper(region)"}, "where": "r = 'N'"}, lookup=lookup())
     assert pipeline.lookup[0].columns == ("region",)

@@ -159,3 +159,10 @@ def test_explanation_shows_why_a_record_is_quarantined(spark: SparkSession, tmp_
     plan, source = played.plans[0], GivenRecords(tuple(given))
     events = explain_batch(spark, played.planned(plan, before), source, None, "a")
     assert sorted(event.source[2] for event in events if event.what == "quarantined") == [1, 3]
+
+
+def test_expressions_with_one_message_are_all_tested(spark: SparkSession, tmp_path: Path) -> None:
+    select = {"a": "100 div n", "b": "if(n = 0, null, 100 div n)", "c": "reverse(k)"}
+    played = Played(spark, made(stage("stop", {"select": select})), tmp_path)
+    with pytest.raises(RecordFailed, match=r"the record in\[0\] offset 0"):
+        played.batch(records(0, 1))

@@ -262,3 +262,36 @@ def test_case_has_the_table_as_reason(spark: SparkSession) -> None:
     for stage in ("all", "prices"):
         emitted = [(emission.value, emission.reason) for emission in outcome.by_key(stage)["a"]]
         assert emitted == [({"total": 4}, "new"), ({"total": 6}, f"lookup:{RATES}")]
+
+
+def followed_by(spark: SparkSession, folder: Path, stage: dict[str, Any]) -> Stream:
+    """Return the stream of a stage `prices` that emits each change, and of a stage after it."""
+    stages = [{"name": "prices", "select": {"total": "amount * rate"}, "emit": {"on": "change"}}, stage]
+    sinks = [{"kind": "kafka", "topic": stage["name"]}]
+    return Stream(spark, parse_case_pipeline({**PIPELINE, "stages": stages, "sinks": sinks}, "case"), folder)
+
+
+def record_at(offset: int, key: str, timestamp: int) -> CaseRecord:
+    return replace(record(offset, key, 1, "usd"), timestamp=timestamp)
+
+
+def test_changed_table_reopens_no_closed_window(spark: SparkSession, tmp_path: Path) -> None:
+    windows = {"window": {"tumbling": "1h"}, "reduce": {"n": "count(*)"}, "emit": {"on": "update"}}
+    stream = followed_by(spark, tmp_path, {"name": "hours", **windows})
+    stream.priced({"usd": 2}, record_at(0, "a", 1_000), record_at(1, "b", 7_200_000))
+    computed = stream.priced({"usd": 3})
+    emitted = stream.emissions("hours")
+    assert {key: [json.loads(row["text"])["n"] for row in rows] for key, rows in emitted.items()} == {
+        "a": [1],
+        "b": [1, 2],
+    }
+    assert computed.counts["hours"]["expired-window-record-drop"] == 1
+
+
+def test_timer_of_a_joined_value_fires(spark: SparkSession, tmp_path: Path) -> None:
+    limit = {"on": "time_limit", "after": "10s", "clock": "stream"}
+    stream = followed_by(spark, tmp_path, {"name": "limited", "emit": limit})
+    stream.priced({"usd": 2}, record_at(0, "a", 100_000))
+    stream.priced({"usd": 3})
+    stream.priced({"usd": 3}, record_at(1, "b", 200_000))
+    assert stream.totals("limited")["a"] == [3]

@@ -178,7 +178,7 @@ class Keys:
             # only of requested rows: a look-up of each row's topic-partition is a loop in Python
             columns = (self.values(name, row[requested]).to_pylist() for name in ("topic", "partition"))
             homes = zip(*columns, strict=True)
-            ends[requested] = [self.batch.ends.get(home, self.batch.least_end) for home in homes]
+            ends[requested] = [self.batch.end_of(home) for home in homes]
         return ends
 
     def lines_with(self, rows: Mask) -> Mask:

@@ -327,9 +327,7 @@ class Columns:
 
     def end(self, row: int) -> int:
         """Return the time of the row's partition at the end of the batch, epoch ms."""
-        if is_table(self._topics[row]):
-            return self._batch.end_of_all
-        return self._batch.ends.get((self._topics[row], self._partitions[row]), self._batch.least_end)
+        return self._batch.end_of((self._topics[row], self._partitions[row]))
 
     def comes_from_table(self, row: int) -> bool:
         """Return whether a table has made the row, or the state row that it is."""

@@ -12,6 +12,7 @@ from tidegate.kernel.bounded import Bound
 from tidegate.kernel.gate import RowExpectation
 from tidegate.kernel.reduce import Reduce
 from tidegate.kernel.strategy import Clock, Emit
+from tidegate.kernel.tables import is_table
 from tidegate.kernel.ttl import TimeToLive
 from tidegate.kernel.unchanged import Unchanged
 from tidegate.kernel.windows import Window
@@ -174,8 +175,16 @@ class Batch:
 
     @cached_property
     def end_of_all(self) -> int:
-        """The time at the end of the batch that all topic-partitions with records have reached."""
-        return min((end for end in self.ends.values() if end >= 0), default=self.least_end)
+        """The time at the end of the batch that all topic-partitions with records have reached.
+
+        The place of a table has no time of its own.
+        """
+        ends = (end for (topic, _), end in self.ends.items() if end >= 0 and not is_table(topic))
+        return min(ends, default=self.least_end)
+
+    def end_of(self, place: Place) -> int:
+        """Return the time of a topic-partition at the end of the batch; for a table, that of all of them."""
+        return self.end_of_all if is_table(place[0]) else self.ends.get(place, self.least_end)
 
     def started(self, starts: Mapping[Place, int]) -> Batch:
         """Return the batch with `since`: the least time that topic-partitions have before it.
@@ -184,7 +193,11 @@ class Batch:
             starts: The stream time of each topic-partition before the batch, or the timestamp of its first
                 record.
         """
-        times = [max(at, self.clocks.get(place, self.floor)) for place, at in starts.items() if at >= 0]
+        times = [
+            max(at, self.clocks.get(place, self.floor))
+            for place, at in starts.items()
+            if at >= 0 and not is_table(place[0])
+        ]
         without = self.floor if self.floor >= 0 else self.least_end
         return replace(self, since=min(times, default=without))
 

@@ -107,6 +107,15 @@ class Lookup(Model):
         """The pipeline and stage whose state is looked up; None for a Delta table."""
         return state_of(self.table)
 
+    @property
+    def finds_one_row(self) -> bool:
+        """Whether no two rows of the table can fit a record.
+
+        In a state, only entries are unique: keys can have equal values, and windows of a key can share their
+        start or their end.
+        """
+        return self.state is not None and KEY in self.on and not WINDOW_COLUMNS.keys() & set(self.on)
+
     def state_mistake(self, stage: Stage) -> tuple[str, str] | None:
         """Return the message and the fix if the lookup does not fit a stage; None if it does.
 

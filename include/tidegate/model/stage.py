@@ -337,6 +337,8 @@ class Stage(NamedByPath, Model):
             return "`state: hash` keeps no values"
         if self.ttl is not None and self.ttl.emit == "nothing":
             return "`ttl` without `emit: deletion` removes values that consumers have"
+        if self.expected is not None:
+            return "`expected` forgets a key that leaves its table, and consumers still have its value"
         return "a bounded buffer keeps a key's values by partition" if self.emit.bound else None
 
     @property

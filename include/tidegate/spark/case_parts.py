@@ -22,9 +22,10 @@ from tidegate.kernel.keys import GREATEST_HASH, real_keys
 from tidegate.kernel.repeats import Repeats
 from tidegate.kernel.rows import Position, with_column
 from tidegate.kernel.stage import Place
+from tidegate.kernel.tables import is_table
 from tidegate.model.sources import Sources
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, numbered_by_key, with_value
-from tidegate.spark.shuffle import Times, times_before, value_column
+from tidegate.spark.shuffle import Times, times_before, times_of_tables, value_column
 from tidegate.spark.state import to_kernel, to_stored
 from tidegate.spark.steps import record_layout
 from tidegate.storage.schema import entry_columns, newest_rows
@@ -168,6 +169,8 @@ class StreamTimes:
             before[numbers], self._times[place] = times_before(
                 timestamps.take(own), usable.take(own), self._times.get(place, -1)
             )
+            if is_table(place[0]) and "rank" in rows.schema.names:
+                before[numbers] = times_of_tables(rows.column("rank").take(own))
         return _by_emission(rows, pa.array(before))
 
 

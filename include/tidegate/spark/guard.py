@@ -88,11 +88,12 @@ def _first_failure(texts: Mapping[str, str]) -> Column:
     Spark has no function that only tests an expression. `try_add` of a date gives null if an operand fails,
     and never else: the size of an array of one value is 1, whatever the value is.
     """
-    failed = {
-        text: F.try_add(F.lit(_EPOCH), F.size(F.array(F.expr(guarded(sql))))).isNull()
+    # One test for each expression: several may have one text.
+    failed = [
+        F.when(F.try_add(F.lit(_EPOCH), F.size(F.array(F.expr(guarded(sql))))).isNull(), text)
         for sql, text in texts.items()
-    }
-    return F.coalesce(*[F.when(is_failed, text) for text, is_failed in failed.items()])
+    ]
+    return F.coalesce(*failed)
 
 
 @dataclass(frozen=True)

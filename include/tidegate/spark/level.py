@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from tidegate.kernel.rows import with_column
 from tidegate.kernel.stage import Place
+from tidegate.kernel.tables import is_table
 from tidegate.spark.errors import report_worker_errors
 from tidegate.spark.frames import forwarded_schema
 from tidegate.spark.kernel_task import BY_KEY_AND_RANK, KernelTask, Output, PassTask
@@ -39,6 +40,7 @@ from tidegate.spark.shuffle import (
     split_reports,
     task_of,
     times_before,
+    times_of_tables,
 )
 from tidegate.spark.source import spark_types
 
@@ -131,6 +133,8 @@ class Clock:
             self.times[place] = self._starts.get(place, -1)
         usable = rows.column("__reason").is_null()
         before, self.times[place] = times_before(rows.column("__timestamp"), usable, self.times[place])
+        if is_table(place[0]):
+            before = times_of_tables(rows.column("__rank"))
         turns = np.arange(self._turn, self._turn + rows.num_rows) + 1
         self._turn += rows.num_rows
         return with_column(with_column(rows, "__turn", turns), "__time", before)

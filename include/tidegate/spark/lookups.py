@@ -231,9 +231,7 @@ def _small(frame: DataFrame, size: int) -> DataFrame:
 def enrich(frame: DataFrame, pipeline: Pipeline, spark: SparkSession, tables: PinnedTables) -> DataFrame:
     """Return the frame with each lookup's columns; null if its table has no row. Raises LookupAmbiguous."""
     for lookup in pipeline.lookup:
-        # in a state, only entries are unique: several keys can have equal values
-        unique = lookup.state is not None and KEY in lookup.on
-        frame = joined(frame, lookup, tables[lookup.table].open(spark), pipeline, unique)
+        frame = joined(frame, lookup, tables[lookup.table].open(spark), pipeline, lookup.finds_one_row)
     return frame
 
 
@@ -319,9 +317,7 @@ def rejoined(
     for lookup in lookups:
         for name in lookup.columns:
             frame = frame.withColumn(f"{_BEFORE}{name}", F.col(f"`{name}`")).drop(name)
-        # in a state, only entries are unique: several keys can have equal values
-        unique = lookup.state is not None and KEY in lookup.on
-        frame = joined(frame, lookup, tables[lookup.table], pipeline, unique)
+        frame = joined(frame, lookup, tables[lookup.table], pipeline, lookup.finds_one_row)
         differing.append(F.when(_differs(lookup), F.lit(lookup.table)))
     frame = frame.withColumn(_TABLE, F.coalesce(*differing)).where(F.col(_TABLE).isNotNull())
     rows = frame.withColumns(_place(lookups, seq, times)).drop(
@@ -356,7 +352,9 @@ def _place(lookups: Collection[Lookup], seq: int, times: Times) -> dict[str, Col
         texts = [part for (topic_, partition), at in times.items() for part in (f"{topic_}/{partition}", at)]
         before = F.create_map(*map(F.lit, texts))
         own = F.concat_ws("/", "__topic", "__partition")
-        columns["__time"] = F.coalesce(before[own], F.col("__time"))
+        # A record that was joined again before is in the place of the table: it has the time of all.
+        of_all = F.greatest(F.col("__time"), F.lit(min(times.values())).cast("long"))
+        columns["__time"] = F.coalesce(before[own], of_all)
     return columns
 
 

@@ -363,6 +363,7 @@ def times_before(
     timestamps: pa.Int64Array, usable: pa.BooleanArray, start: int
 ) -> tuple[npt.NDArray[np.int64], int]:
     """Return the time before each record of a topic-partition, in order, and the time after all; epoch ms.
+    For emissions that a changed table has made, see `times_of_tables`.
 
     `start` is the time before the first record, -1 for none. Records that are not usable, or have no
     timestamp, do not advance time.
@@ -373,3 +374,15 @@ def times_before(
     # One number more than records: the time before each of them, and the time after all.
     reached = np.maximum.accumulate(np.append(np.int64(start), counted.to_numpy()))
     return reached[:-1], int(reached[-1])
+
+
+def times_of_tables(ranks: pa.StructArray) -> npt.NDArray[np.int64]:
+    """Return the time before each emission that a changed table has made, epoch ms: when it happened.
+
+    That is the time of the partition of the record that was joined again. The place of a table has no time of
+    its own: timestamps of such emissions are old, and of several partitions.
+
+    Args:
+        ranks: `kernel.RANK` of each emission.
+    """
+    return pc.struct_field(ranks, "instant").to_numpy()

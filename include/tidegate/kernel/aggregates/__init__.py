@@ -26,7 +26,7 @@ from tidegate.kernel.aggregates.retraction import retracting
 from tidegate.kernel.columns import Keys
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.reduce import Reduce
-from tidegate.kernel.rows import TAKES_BACK, Mask
+from tidegate.kernel.rows import REPLACED, TAKES_BACK, Mask
 
 _FILES = (
     *("count", "sum", "min", "max", "avg", "first", "last", "collect_list", "collect_set"),
@@ -217,9 +217,7 @@ class AggregateValues:
         columns = [pc.struct_field(value, name).to_pylist() for name in self._names]
         self._members = None if aggregates.members is None else self._names.index(aggregates.members)
         self._columns = columns
-        self._takes_back = []
-        if self._members is not None:
-            self._takes_back = [change in TAKES_BACK for change in rows.column("change").to_pylist()]
+        self._changes = [] if self._members is None else rows.column("change").to_pylist()
         self._labels = [f"`{aggregate.name}`, {aggregate.function}(…)," for aggregate in aggregates]
         fits = [f.fits(value.type[name]) for f, name in zip(self._functions, self._names, strict=True)]
         folds = list(enumerate(zip(self._functions, columns, fits, strict=True)))
@@ -244,13 +242,15 @@ class AggregateValues:
 
     def _change(self, accumulator: Any, row: int) -> Any:
         """Add the row of a table, or take it back; return None if the group has no rows."""
+        change = self._changes[row]
         for at, (function, column) in enumerate(zip(self._functions, self._columns, strict=True)):
             argument = column[row]
             if argument is not None:
-                change = function.retract if self._takes_back[row] else function.fold
-                assert change is not None, "a function of a stage that retracts"
-                accumulator[at] = change(accumulator[at], argument)
-        for at, _, _, fits in self._limited:
+                fold = function.retract if change in TAKES_BACK else function.fold
+                assert fold is not None, "a function of a stage that retracts"
+                accumulator[at] = fold(accumulator[at], argument)
+        # A row that is replaced: the next row adds it as it is now, and nothing goes out before.
+        for at, _, _, fits in () if change == REPLACED else self._limited:
             if not fits(accumulator[at]):
                 raise self._too_large(at)
         return accumulator if accumulator[self._members] else None

@@ -100,6 +100,9 @@ class ExactSum:
             if abs(value) < abs(part):
                 value, part = part, value
             total = value + part
+            if math.isinf(total):
+                remaining.append(part)  # no double has their sum, so they stay apart
+                continue
             if rest := part - (total - value):
                 remaining.append(rest)
             value = total
@@ -112,7 +115,10 @@ class ExactSum:
             return math.nan
         if self.highs or self.lows:
             return math.inf if self.highs else -math.inf
-        return math.fsum(self.parts)
+        try:
+            return math.fsum(self.parts)
+        except OverflowError:  # the largest parts have one sign: the sum of two with different signs fits
+            return math.copysign(math.inf, max(self.parts, key=abs))
 
     def stored(self) -> dict[str, Any]:
         """Return the sum in the form of `EXACT_SUM`."""
