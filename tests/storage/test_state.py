@@ -159,13 +159,9 @@ def test_a_file_that_is_missing_is_damage(store: Store, tmp_path: Path) -> None:
 
 
 def test_another_file_of_the_same_size_is_damage(store: Store, tmp_path: Path) -> None:
-    rows = [row(h, 1) for h in range(6)]
-    other_rows = [
-        rows[0],
-        rows[1] | {"value": rows[2]["value"]},
-        rows[2] | {"value": rows[1]["value"]},
-        *rows[3:],
-    ]
+    rows, other_rows = (
+        [row(h, 1) | {"value": {"n": (h + first) % 2}} for h in range(6)] for first in range(2)
+    )
     file, other = write(store, 1, rows), write(store, 1, other_rows)
     assert file.bytes == other.bytes, "the size tells nothing"
     (tmp_path / other.path).rename(tmp_path / file.path)

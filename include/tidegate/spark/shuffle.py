@@ -385,4 +385,5 @@ def times_of_tables(ranks: pa.StructArray) -> npt.NDArray[np.int64]:
     Args:
         ranks: `kernel.RANK` of each emission.
     """
-    return pc.struct_field(ranks, "instant").to_numpy()
+    instants: npt.NDArray[np.int64] = pc.struct_field(ranks, "instant").to_numpy()
+    return instants

@@ -24,7 +24,8 @@ ENTRY = (HASH, KEY, "window_start", "window_end")
 """The columns that distinguish entries. A bounded stage has PLACE, too: a key has an entry per
 topic-partition.
 """
-PLACE = ("topic", "partition")
+TOPIC = "topic"
+PLACE = (TOPIC, "partition")
 NEWNESS = (UPDATED_SEQ, *PLACE)
 """The order of age of an entry's rows: the row with the largest values counts, compared in this order."""
 TIMERS = (*PLACE, DUE_AT, PENDING)

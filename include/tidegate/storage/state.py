@@ -171,8 +171,9 @@ class Cursor:
     def _groups(self) -> _RowGroups:
         metadata = self._opened().metadata
         # Row-group metadata counts leaves of nested columns, not columns, so a leaf's number comes from its
-        # path.
-        leaves = {metadata.schema.column(leaf).path: leaf for leaf in range(metadata.num_columns)}
+        # path. `metadata.schema` would hold the metadata in a cycle: ten megabytes until the next collection.
+        first = metadata.row_group(0)
+        leaves = {first.column(leaf).path_in_schema: leaf for leaf in range(metadata.num_columns)}
         hash_leaf, timer_leaf = leaves[HASH], leaves[DUE_AT] if self._due is not None else None
         bounds = []
         for number in range(metadata.num_row_groups):
@@ -193,7 +194,8 @@ class Cursor:
         # The hash column decides first; the other columns are read only of row groups with a row that is
         # needed.
         stored = self._read(part, [HASH])[HASH].to_numpy()
-        needed = _is_among(stored, hashes) & (stored >= self._next_hash) & (stored <= up_to)
+        first, last = np.searchsorted(hashes, self._next_hash), np.searchsorted(hashes, up_to, side="right")
+        needed = _is_among(stored, hashes[first:last])
         sizes = self._groups.rows[part]
         has_rows = np.logical_or.reduceat(needed, np.cumsum(sizes) - sizes)
         is_read = np.repeat(has_rows, sizes)
@@ -278,9 +280,12 @@ def _any_between(hashes: Hashes | None, least: int, most: int) -> bool:
 
 
 def _is_among(values: Hashes, requested: Hashes) -> npt.NDArray[np.bool_]:
-    """Return whether each value is one of `requested`, which is sorted and not empty."""
-    places = np.minimum(np.searchsorted(requested, values), len(requested) - 1)
-    among: npt.NDArray[np.bool_] = requested[places] == values
+    """Return whether each value is one of `requested`; both are sorted, and `requested` is distinct."""
+    # Few hashes are searched among many values: each begins a run of equal values, and ends it.
+    begins, ends = np.searchsorted(values, requested), np.searchsorted(values, requested, side="right")
+    among = np.zeros(len(values), np.bool_)
+    for begin, end in zip(begins[begins < ends].tolist(), ends[begins < ends].tolist(), strict=True):
+        among[begin:end] = True
     return among
 
 
@@ -392,10 +397,11 @@ class StateReader:
                 yield rows
 
     def _newest(self, parts: Iterator[Iterator[pa.Table]]) -> pa.Table:
+        # The rows of a file have the same columns, so they are conformed together.
         tables = [
-            conformed(rows, self._schema, aliases)
+            conformed(pa.concat_tables(rows), self._schema, aliases)
             for cursor_rows, aliases in zip(parts, self._aliases, strict=True)
-            for rows in cursor_rows
+            if (rows := [*cursor_rows])
         ]
         return newest_rows(pa.concat_tables([self._schema.empty_table(), *tables]), self._entry)
 
