@@ -36,10 +36,14 @@ class Refused(Exception):
 
 @dataclass
 class Subjects:
-    """The registered schemas: `schemas` by their ids less one, `versions` as ids, by subject."""
+    """The registered schemas: `schemas` by their ids less one, `versions` as ids, by subject.
+
+    `deleted` has the subjects and numbers of versions that were deleted softly.
+    """
 
     schemas: list[dict[str, Any]] = field(default_factory=list)
     versions: dict[str, list[int]] = field(default_factory=dict)
+    deleted: set[tuple[str, int]] = field(default_factory=set)
     levels: dict[str, str] = field(default_factory=lambda: {"": "BACKWARD"})
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
@@ -61,10 +65,10 @@ class Subjects:
                 return self.version(subject, str(number))
         raise Refused(_SCHEMA, "Schema not found")
 
-    def version(self, subject: str, number: str) -> dict[str, Any]:
+    def version(self, subject: str, number: str, with_deleted: bool = True) -> dict[str, Any]:
         ids = self._ids(subject)
         at = len(ids) if number in ("latest", "-1") else int(number)
-        if not 0 < at <= len(ids):
+        if not 0 < at <= len(ids) or ((subject, at) in self.deleted and not with_deleted):
             raise Refused(_VERSION, f"Version {number} not found.")
         return {"subject": subject, "version": at, "id": ids[at - 1], **self.schemas[ids[at - 1] - 1]}
 
@@ -201,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "GET", ["subjects", subject, "versions"]:
                 return list(range(1, len(subjects._ids(subject)) + 1))
             case "GET", ["subjects", subject, "versions", number]:
-                return subjects.version(subject, number)
+                return subjects.version(subject, number, "deleted=true" in self.path.lower())
             case "GET", ["schemas", "ids", schema_id]:
                 return subjects.schema(int(schema_id))
             case "POST", ["compatibility", "subjects", subject, "versions", *_]:

@@ -82,6 +82,7 @@ def test_plan_holds_all_versions_and_asks_for_new(
     assert ids(two) == [first, second]
     assert registered.server.asked == [
         "GET subjects/stock-value/versions",
+        "GET subjects/stock-value/versions/1",
         "GET subjects/stock-value/versions/2",
     ]
     writers = two.sources["source"].schemas.writers
@@ -141,3 +142,31 @@ def test_referencing_schema_includes_the_referenced_one(registered: Registered) 
     registered.register(text, Place=place)
     (writer,) = registered.planned().sources["source"].schemas.writers or ()
     assert pinned_avro(writer.schema).fields[0].type.fields[0].name == "city"
+
+
+def test_versions_of_another_registry_are_all_asked(registered: Registered) -> None:
+    registered.register(json.dumps(SCHEMA))
+    registered.register(json.dumps(WIDER))
+    before = plan_of(registered.planned())
+    with running_registry() as server:
+        moved = Registered(server)
+        moved.register('{"type": "string"}', subject="names-value")
+        expected = [moved.register(json.dumps(SCHEMA)), moved.register(json.dumps(WIDER))]
+        assert ids(moved.planned(before)) == expected == [2, 3]
+
+
+def test_subject_registered_anew_has_no_old_versions(registered: Registered) -> None:
+    registered.register(json.dumps(SCHEMA))
+    registered.register(json.dumps(WIDER))
+    before = plan_of(registered.planned())
+    del registered.server.subjects.versions["stock-value"]  # deleted for good
+    expected = [registered.register(json.dumps({**schema, "doc": "new"})) for schema in (SCHEMA, WIDER)]
+    assert ids(registered.planned(before)) == expected
+
+
+def test_deleted_version_has_a_deleted_reference(registered: Registered) -> None:
+    place = '{"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}'
+    text = '{"type": "record", "name": "Stock", "fields": [{"name": "place", "type": "Place"}]}'
+    schema_id = registered.register(text, Place=place)
+    registered.server.subjects.deleted |= {("stock-value", 1), ("Place", 1)}
+    assert ids(registered.planned()) == [schema_id]

@@ -187,3 +187,13 @@ def test_debezium_changes_equal_a_naive_reader(values: list[bytes | None]) -> No
         else:
             expected.append(("tombstone", None) if row is None else ("row", row))
     assert expected == list(map(plain, values))
+
+
+def test_change_without_its_place_has_no_row() -> None:
+    of_source = pa.schema([pa.field("scn", pa.decimal128(38, 0))])
+    decoder = DebeziumDecoder(SCHEMA, ["id"], sequence=of_source)
+    good, bad = (change(op="c", after=row, source={"scn": "x"}) for row in (ROW, {**ROW, "price": "x"}))
+    decoded = decoder.decode([good, bad])
+    assert decoded.columns.null_count == 2
+    expected = "malformed: Expected a decimal - at `$.source.scn`"
+    assert [decoded.reasons[row] for row in (0, 1)] == [expected] * 2

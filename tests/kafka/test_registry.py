@@ -264,3 +264,11 @@ def test_url_login_is_removed_from_the_url() -> None:
 def test_missing_registry_says_where_to_set_it() -> None:
     with pytest.raises(SettingsInvalid, match=r"TIDEGATE_REGISTRY_SHOP is not set.*`tidegate_registry_shop`"):
         Settings.from_environment({}).registry("shop")
+
+
+def test_schema_with_unregistered_imports_is_not_refused(registry: SchemaRegistry) -> None:
+    size = json.dumps({"type": "enum", "name": "Size", "symbols": ["S", "L"]})
+    text = json.dumps({"type": "record", "name": "Level", "fields": [{"name": "size", "type": "Size"}]})
+    schema = RecordSchema("AVRO", text, {"Size": size})
+    assert registry.is_compatible("levels-value", schema)
+    assert registry.versions("Size") == ()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -222,3 +223,22 @@ def test_rows_are_sorted_by_position_whatever_memory_has(
     assert sorted_identities == sorted(
         expected, key=lambda row: tuple(2**31 if part is None else part for part in row)
     )
+
+
+@pytest.mark.parametrize("name", ["key", "value", "headers", "timestamp", "part"])
+def test_exported_table_must_keep_its_columns(world: Quarantined, name: str) -> None:
+    path = world.folder / "a.parquet"
+    quarantine.export_quarantine(world.app, world.stream, path)
+    pq.write_table(pq.read_table(path).drop_columns([name]), path)
+    with pytest.raises(SettingsInvalid, match=f"lacks the columns {name}"):
+        list(quarantine.iter_exported(path))
+
+
+def test_emission_of_a_table_stays_open(tmp_path: Path) -> None:
+    world = Quarantined(tmp_path)
+    emission = quarantined(1, 1, topic="#rates.current", part=-1, reason="too_large")
+    world.batch(1, [quarantined(1, 2), emission])
+    outcome = planned(world, lambda: opened(world))
+    assert outcome.plan is not None
+    assert outcome.plan.most_records == 1
+    assert "left out: 1 that a stage emitted" in outcome.note

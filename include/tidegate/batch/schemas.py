@@ -27,7 +27,8 @@ def with_writers(app: App, pipeline: Pipeline, before: Plan | None, reads: bool)
     neither a worker nor a retry asks the registry again. A batch without records does not ask at all.
 
     What an id means never changes, so of the versions that the batch before has, only the newest is asked for
-    again: a subject that was deleted for good begins anew with the same numbers.
+    again. If that is another one, all are: a subject that was deleted for good begins anew with the same
+    numbers, and another registry has other schemas under them.
 
     Raises RegistryUnavailable, SettingsInvalid, SchemaUnknown when there is no such subject, SchemaRefused
     for a schema that is none.
@@ -75,12 +76,19 @@ def _planned_writers(schemas: SourceSchemas) -> PlannedWriters:
 
 
 def _versions(client: SchemaRegistry, subject: str, planned: PlannedWriters) -> list[WriterSchema]:
+    """Return all versions of a subject. Those of the batch before are reused if its newest is the same."""
     # A version that was deleted softly still has records in the topic.
     numbers = client.versions(subject, with_deleted=True)
+    earlier = [number for number in numbers if (subject, number) in planned]
+    writers: dict[int, WriterSchema] = {}
+    if earlier:
+        newest = earlier[-1]
+        writers[newest] = _pinned(client, client.version(subject, newest))
+        # Another one: of another registry, or of a subject that was deleted for good and registered anew.
+        if writers[newest] == planned[subject, newest]:
+            writers |= {number: planned[subject, number] for number in earlier}
     return [
-        planned[subject, number]
-        if (subject, number) in planned and number != numbers[-1]
-        else _pinned(client, client.version(subject, number))
+        writers[number] if number in writers else _pinned(client, client.version(subject, number))
         for number in numbers
     ]
 

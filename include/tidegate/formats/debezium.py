@@ -88,7 +88,8 @@ class DebeziumDecoder:
         if self._sequence is not None:
             # before the rows: a change whose place cannot be read gives no row
             sequence = columns_of(sources, self._sequence, reasons, source_paths)
-            rows = [None if place in reasons else row for place, row in enumerate(rows)] if reasons else rows
+            if reasons:
+                named = [None if place in reasons else row for place, row in enumerate(named)]
         columns = columns_of(named, self._type, reasons, paths)
         used = tuple(place for place in deletions if place not in reasons)
         return Decoded(columns, reasons, used, sequence)

@@ -130,10 +130,16 @@ class SchemaRegistry:
     def is_compatible(self, subject: str, schema: RecordSchema) -> bool:
         """Return whether a subject would accept a schema, by its compatibility rule.
 
-        Raises SchemaRefused if the schema is not valid.
+        It is True if an import of the schema is not registered: a registry cannot compare such a schema, and
+        `register` decides. Raises SchemaRefused if the schema is not valid.
         """
+        try:
+            with self._asked(f"subject {subject}"):
+                written = self._written(schema)
+        except SchemaUnknown:
+            return True
         with self._asked(f"subject {subject}"):
-            return bool(self._client.test_compatibility_all_versions(subject, self._written(schema)))
+            return bool(self._client.test_compatibility_all_versions(subject, written))
 
     def _read(self, schema: Schema) -> RecordSchema:
         if not schema.schema_str:
@@ -148,7 +154,8 @@ class SchemaRegistry:
         for reference in references:
             # Schemas can share an import; each is needed once, before the first schema that refers to it.
             if reference.name not in imports:
-                schema = self._client.get_version(reference.subject, reference.version).schema
+                # A deleted version still has messages, and its references may be deleted, too.
+                schema = self._client.get_version(reference.subject, reference.version, deleted=True).schema
                 self._follow(schema.references or [], imports)
                 imports[reference.name] = schema.schema_str
 

@@ -199,7 +199,8 @@ def _from_parquet(path: Path) -> Iterator[pa.Table]:
         for number in range(file.num_row_groups):
             # One thread and one row group at a time: values can be megabytes.
             rows = file.read_row_group(number, use_threads=False)
-            missing = sorted({"batch", "topic", "partition", "offset", "part"} - set(rows.column_names))
+            # Also the columns that people edit: a missing one would be null, and a null value is a deletion.
+            missing = sorted(set(EXPORTED.names) - {"reason", "detail"} - set(rows.column_names))
             if missing:
                 raise SettingsInvalid(
                     f"{path} lacks the columns {', '.join(missing)}", "Keep all columns of the export."

@@ -47,7 +47,8 @@ class ReplayedRecords(ResolutionRequest):
         """
 
         def unfit(rows: pa.Table) -> pa.ChunkedArray:
-            _require_read(head, rows)
+            # An emission that a table has caused has a position of the table, which no batch reads.
+            _require_read(head, rows.filter(pc.invert(_are_emissions(rows))))
             return _unfit(pipeline, rows)
 
         resolution, skipped = written_resolution(app, lease, self, plan.seq, unfit)
@@ -62,7 +63,7 @@ class ReplayedRecords(ResolutionRequest):
 def _unfit(pipeline: Pipeline, rows: pa.Table) -> pa.ChunkedArray:
     """Return which of the rows cannot be read again."""
     reasons = reason_codes(rows["reason"])
-    is_emission = pc.fill_null(pc.equal(rows["part"], EMISSION), False)
+    is_emission = _are_emissions(rows)
     mask = pc.or_(is_emission, pc.is_in(reasons, value_set=pa.array(_EMISSIONS)))
     # These rules accepted the record before a stage failed on it; they would drop it as a repetition now.
     is_repetition = deduplication_stage(pipeline) is not None or sequence_stage(pipeline) is not None
@@ -70,11 +71,14 @@ def _unfit(pipeline: Pipeline, rows: pa.Table) -> pa.ChunkedArray:
     shared = [
         name for name, source in pipeline.sources.items() if is_repetition or _readers(pipeline, name) > 1
     ]
-    topics = [
-        topic for topic in pc.unique(rows["topic"]).to_pylist() if pipeline.sources.name_of(topic) in shared
-    ]
+    topics = pc.unique(rows.filter(pc.invert(is_emission))["topic"]).to_pylist()
+    topics = [topic for topic in topics if pipeline.sources.name_of(topic) in shared]
     of_shared = pc.is_in(rows["topic"], value_set=pa.array(topics, pa.string()))
     return pc.or_(mask, pc.and_(of_shared, pc.is_in(reasons, value_set=pa.array(_BY_STAGES))))
+
+
+def _are_emissions(rows: pa.Table) -> pa.ChunkedArray:
+    return pc.fill_null(pc.equal(rows["part"], EMISSION), False)
 
 
 def _readers(pipeline: Pipeline, source: str) -> int:
