@@ -45,6 +45,7 @@ def test_stage_before_says_what_its_emissions_replace() -> None:
 THRESHOLD = {"on": "threshold", "count": 2}
 HASH = {"on": "change", "state": "hash"}
 BOUNDED = {"on": "time_limit", "after": "1m", "buffer": {"max_records": 5}}
+EXPECTED = {"emit": {"on": "quiet", "after": "10m"}, "expected": {"table": "sensors/current", "key": ["id"]}}
 EVENT = ("an event of its own", "one more record")
 SUMS = {"name": "max(name)", "price": "sum(price)"}
 ORDERED = {"x": "first(price)"}
@@ -54,6 +55,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, str]] = {
     "flushes": ([{"reduce": SUMS, "emit": THRESHOLD}, groups()], *EVENT),
     "flushes of windows": ([{"reduce": SUMS, "emit": THRESHOLD, **HOUR}, groups()], *EVENT),
     "hashes": ([{**LATEST, "emit": HASH}, groups()], "`state: hash` keeps no values", "one more record"),
+    "expected keys": ([{**LATEST, **EXPECTED}, groups()], "`expected` forgets a key", "one more record"),
     "latest": ([LATEST, groups(reduce="latest")], "only aggregates take values back", "sum(quantity)"),
     "the order": ([LATEST, groups(reduce=ORDERED)], "`first(price)` depends on the order", "max_by"),
     "a window": ([LATEST, groups(**HOUR)], "`window` does not go with `retract`", "Leave `window` out"),
@@ -70,9 +72,3 @@ def test_stage_that_cannot_retract_is_refused(what: str) -> None:
     stages, message, fix = REFUSED[what]
     ((_, actual, how),) = refused(*stages)
     assert (message in actual, fix in how) == (True, True), (actual, how)
-
-
-def test_stage_that_expects_keys_cannot_be_regrouped() -> None:
-    quiet = {"emit": {"on": "quiet", "after": "10m"}, "expected": {"table": "sensors/current", "key": ["id"]}}
-    ((_, message, fix),) = refused({**LATEST, **quiet}, groups())
-    assert ("`expected` forgets a key" in message, bool(fix)) == (True, True), (message, fix)

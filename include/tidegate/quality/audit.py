@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from tidegate.quality.facts import StageFacts
 from tidegate.quality.suite import Suite
 from tidegate.storage import DataFile, Store
-from tidegate.storage.datafile import data_errors, open_data, stored_schema
+from tidegate.storage.datafile import data_errors, leaf_numbers, open_data, stored_schema
 from tidegate.storage.evolution import conformed
 from tidegate.storage.schema import (
     DUE_AT,
@@ -97,9 +97,8 @@ class AuditedRows:
         requested = self.schema.names if names is None else list(names)
         for file in self.files:
             with open_data(self.store, file) as parquet:
-                paths = [parquet.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
                 # For each file anew: files of before an edit lack some of the columns.
-                stored = self._stored(paths, requested)
+                stored = self._stored([*leaf_numbers(parquet)], requested)
                 for group in range(parquet.num_row_groups):
                     with data_errors(self.store, file):
                         rows = parquet.read_row_group(group, columns=stored)

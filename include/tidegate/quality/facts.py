@@ -15,7 +15,7 @@ from tidegate import kernel
 from tidegate.batch_counts import LATE as LATE_RECORDS
 from tidegate.batch_counts import came_in, in_all_stages, outgoing
 from tidegate.storage import DataFile, Store
-from tidegate.storage.datafile import data_errors, open_data, stored_schema
+from tidegate.storage.datafile import data_errors, leaf_numbers, open_data, stored_schema
 from tidegate.storage.schema import HASH, Hashes
 from tidegate.storage.state import StateReader
 
@@ -179,17 +179,17 @@ def row_groups(
         if hashes is not None and not _overlap((file.least_hash, file.most_hash), hashes):
             continue
         with open_data(store, file) as parquet:
+            hash_leaf = leaf_numbers(parquet)[HASH]
             for group in range(parquet.num_row_groups):
-                if hashes is not None and not _overlap(_group_bounds(parquet, group), hashes):
+                if hashes is not None and not _overlap(_group_bounds(parquet, group, hash_leaf), hashes):
                     continue
                 with data_errors(store, file):
                     rows = parquet.read_row_group(group, columns=list(columns))
                 yield rows
 
 
-def _group_bounds(parquet: pq.ParquetFile, group: int) -> tuple[int | None, int | None]:
-    paths = [parquet.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
-    statistics = parquet.metadata.row_group(group).column(paths.index(HASH)).statistics
+def _group_bounds(parquet: pq.ParquetFile, group: int, leaf: int) -> tuple[int | None, int | None]:
+    statistics = parquet.metadata.row_group(group).column(leaf).statistics
     return (None, None) if statistics is None else (statistics.min, statistics.max)
 
 

@@ -17,7 +17,7 @@ from tidegate.ledger import Plan
 from tidegate.model.stage import Stage
 from tidegate.sinks.model import SinkModel
 from tidegate.storage import DataFile, Store
-from tidegate.storage.datafile import data_errors, open_data, read_files
+from tidegate.storage.datafile import data_errors, leaf_numbers, open_data, read_files
 from tidegate.storage.schema import (
     KEY,
     KEY_COLUMNS,
@@ -222,10 +222,9 @@ def _row_groups_outside(
     parquet: pq.ParquetFile, column: str, earliest: int | None, latest: int | None
 ) -> Iterator[int]:
     """Yield the row groups whose statistics allow that a timestamp is outside."""
-    paths = [parquet.schema.column(leaf).path for leaf in range(parquet.metadata.num_columns)]
-    place = paths.index(column)
+    leaf = leaf_numbers(parquet)[column]
     for group in range(parquet.num_row_groups):
-        statistics = parquet.metadata.row_group(group).column(place).statistics
+        statistics = parquet.metadata.row_group(group).column(leaf).statistics
         # the statistics rule out most row groups without reading them
         too_early = earliest is not None and statistics.min < earliest
         too_late = latest is not None and statistics.max > latest

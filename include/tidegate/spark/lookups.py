@@ -352,7 +352,7 @@ def _place(lookups: Collection[Lookup], seq: int, times: Times) -> dict[str, Col
         texts = [part for (topic_, partition), at in times.items() for part in (f"{topic_}/{partition}", at)]
         before = F.create_map(*map(F.lit, texts))
         own = F.concat_ws("/", "__topic", "__partition")
-        # A record that was joined again before is in the place of the table: it has the time of all.
+        # A record that was joined again before has the table's place, and so the time of all partitions.
         of_all = F.greatest(F.col("__time"), F.lit(min(times.values())).cast("long"))
         columns["__time"] = F.coalesce(before[own], of_all)
     return columns

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate import kernel
-from tidegate.kernel.tables import is_table, made_by_tables
+from tidegate.kernel.tables import made_by_tables
 from tidegate.spark.shuffle import HashRange
 from tidegate.storage.evolution import NO_ALIASES, Aliases
 from tidegate.storage.manifest import DataFile
@@ -82,7 +82,7 @@ def due_rows(logic: kernel.Stage, batch: kernel.Batch) -> DueRows | None:
     latest = None if all_that_hold or is_fed else max([batch.least_end, *batch.ends.values()])
 
     def fires(timers: pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
-        reached = pc.fill_null(pc.less_equal(timers[DUE_AT], _ends(timers, batch, logic.expects)), False)
+        reached = pc.fill_null(pc.less_equal(timers[DUE_AT], _ends(logic, timers, batch)), False)
         if is_fed:
             reached = pc.or_(reached, made_by_tables(timers))
         if not all_that_hold:
@@ -92,16 +92,15 @@ def due_rows(logic: kernel.Stage, batch: kernel.Batch) -> DueRows | None:
     return DueRows(TIMERS, latest, fires)
 
 
-def _ends(timers: pa.Table, batch: kernel.Batch, is_expecting: bool) -> pa.ChunkedArray | pa.Int64Scalar:
+def _ends(logic: kernel.Stage, timers: pa.Table, batch: kernel.Batch) -> pa.ChunkedArray | pa.Int64Scalar:
     """Return per row the time of its partition at the end of the batch."""
     ends = pa.nulls(timers.num_rows, pa.int64())
-    for place, end in batch.ends.items():
+    for place in batch.ends:
         in_partition = pc.and_(
             *(pc.equal(timers[name], part) for name, part in zip(PLACE, place, strict=True))
         )
-        ends = pc.if_else(in_partition, pa.scalar(end, pa.int64()), ends)
-    # Tables make entries of expected keys, and emissions that come into later stages.
-    if any(is_table(topic) for topic, _ in batch.ends) or is_expecting:
+        ends = pc.if_else(in_partition, pa.scalar(batch.end_of(place), pa.int64()), ends)
+    if logic.expects:  # a table has made entries, and `ends` does not have its place
         ends = pc.if_else(made_by_tables(timers), pa.scalar(batch.end_of_all, pa.int64()), ends)
     return pc.fill_null(ends, pa.scalar(batch.least_end, pa.int64()))
 

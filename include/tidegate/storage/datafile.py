@@ -41,8 +41,8 @@ rows.
 _NULL_COLUMNS = "tidegate.null-columns"
 """The footer's key for the names of the columns that are null in all rows."""
 _ROW_GROUP_BYTES = 16 * 1024 * 1024
-_DIFFERENCES = dict.fromkeys(("INT32", "INT64"), "DELTA_BINARY_PACKED")
-"""The physical types of whole numbers, times and dates -> the encoding that packs their differences."""
+_WHOLE = ("INT32", "INT64")
+"""The physical types of whole numbers, times and dates."""
 _LONG_TEXT, _SAMPLE_BYTES, _WORTHWHILE = 128, 64 * 1024, 0.6
 """The bytes of a long text in a row; the bytes that are tried; the share of them that may be left."""
 
@@ -154,7 +154,7 @@ def _encoding(table: pa.Table, kind: Kind) -> dict[str, Any]:
     # Zstandard takes longer to begin than a small row group of numbers takes to read. Packed differences are
     # small without it: sorted hashes take five bytes in place of eight.
     types = _leaf_types(table.schema)
-    encodings = {path: _DIFFERENCES[type_] for path, type_ in types.items() if type_ in _DIFFERENCES}
+    encodings = {path: "DELTA_BINARY_PACKED" for path, type_ in types.items() if type_ in _WHOLE}
     if TOPIC in types:
         encodings[TOPIC] = "DELTA_BYTE_ARRAY"  # each is like the one before it
     is_small = {path: path in encodings or type_ == "BOOLEAN" for path, type_ in types.items()}
@@ -169,7 +169,7 @@ def _encoding(table: pa.Table, kind: Kind) -> dict[str, Any]:
 
 
 def _leaf_types(schema: pa.Schema) -> dict[str, str]:
-    """Return the path of each column of Parquet that the schema becomes -> its physical type.
+    """Return the path of each leaf column that Parquet makes of a schema -> its physical type.
 
     Example: a struct `value` with a boolean `open` gives `{"value.open": "BOOLEAN"}`.
     """
@@ -240,6 +240,17 @@ def open_data(store: Store, file: DataFile) -> Iterator[pq.ParquetFile]:
                 stream, metadata=metadata, page_checksum_verification=True, pre_buffer=store.is_remote
             )
         yield parquet
+
+
+def leaf_numbers(parquet: pq.ParquetFile) -> dict[str, int]:
+    """Return the path of each leaf column of a file of `RowWriter` -> its number in a row group's metadata.
+
+    Metadata numbers the leaves of nested columns, and not the columns.
+    """
+    # `parquet.schema` has the paths, too, but it and the metadata would then refer to each other: a closed
+    # file would take megabytes of memory until Python's next collection of garbage.
+    group = parquet.metadata.row_group(0)
+    return {group.column(number).path_in_schema: number for number in range(group.num_columns)}
 
 
 def columns_with_values(parquet: pq.ParquetFile) -> list[str]:

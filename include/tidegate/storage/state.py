@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.kernel.keys import GREATEST_HASH, LEAST_HASH, key_hash
-from tidegate.storage.datafile import columns_with_values, data_errors, open_data, stored_schema
+from tidegate.storage.datafile import columns_with_values, data_errors, leaf_numbers, open_data, stored_schema
 from tidegate.storage.evolution import NO_ALIASES, Aliases, aliases_in, batch_of, conformed
 from tidegate.storage.manifest import DataFile
 from tidegate.storage.schema import DUE_AT, HASH, KEY, LIVE, Hashes, entry_columns, newest_rows
@@ -170,10 +170,7 @@ class Cursor:
     @cached_property
     def _groups(self) -> _RowGroups:
         metadata = self._opened().metadata
-        # Row-group metadata counts leaves of nested columns, not columns, so a leaf's number comes from its
-        # path. `metadata.schema` would hold the metadata in a cycle: ten megabytes until the next collection.
-        first = metadata.row_group(0)
-        leaves = {first.column(leaf).path_in_schema: leaf for leaf in range(metadata.num_columns)}
+        leaves = leaf_numbers(self._opened())
         hash_leaf, timer_leaf = leaves[HASH], leaves[DUE_AT] if self._due is not None else None
         bounds = []
         for number in range(metadata.num_row_groups):
@@ -284,7 +281,8 @@ def _is_among(values: Hashes, requested: Hashes) -> npt.NDArray[np.bool_]:
     # Few hashes are searched among many values: each begins a run of equal values, and ends it.
     begins, ends = np.searchsorted(values, requested), np.searchsorted(values, requested, side="right")
     among = np.zeros(len(values), np.bool_)
-    for begin, end in zip(begins[begins < ends].tolist(), ends[begins < ends].tolist(), strict=True):
+    has_values = begins < ends
+    for begin, end in zip(begins[has_values].tolist(), ends[has_values].tolist(), strict=True):
         among[begin:end] = True
     return among
 

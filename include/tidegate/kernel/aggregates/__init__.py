@@ -249,8 +249,9 @@ class AggregateValues:
                 fold = function.retract if change in TAKES_BACK else function.fold
                 assert fold is not None, "a function of a stage that retracts"
                 accumulator[at] = fold(accumulator[at], argument)
-        # A row that is replaced: the next row adds it as it is now, and nothing goes out before.
-        for at, _, _, fits in () if change == REPLACED else self._limited:
+        # Nothing goes out before the next row, which adds a replaced row as it is now, and is tested.
+        limited = () if change == REPLACED else self._limited
+        for at, _, _, fits in limited:
             if not fits(accumulator[at]):
                 raise self._too_large(at)
         return accumulator if accumulator[self._members] else None
