@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowFailException
+
 from tidegate_airflow.connections import connected, run_step
 from tidegate_airflow.replay import Replay, decided_by
 from tidegate_airflow.runs import ledger_run_id
@@ -56,6 +58,12 @@ def act_in_place(pipeline_file: str, request: Request, run: Any) -> None:
     action = request.action
     assert action is not None, "the run requests one"
     refuse_backfill(run, action.name)
+    # A decision is about what the person has seen. Promotions are decided under the run's id instead.
+    if action.is_decision and run.clear_number:
+        raise AirflowFailException(
+            f"This run was cleared, and `{action.name}` would decide about what there is now. Trigger a new "
+            "run. Nothing was done."
+        )
     for line in run_step(lambda: act(pipeline_file, action, request.replay, run)):
         log.info("%s: %s", action.name, line)
 

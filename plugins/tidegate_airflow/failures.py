@@ -16,7 +16,7 @@ from tidegate_airflow.notify import PlainCallback, call
 from tidegate_airflow.runs import ledger_run_id
 
 if TYPE_CHECKING:
-    from tidegate.ledger import Failure
+    from tidegate.ledger import Failure, LedgerReader, Stream
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,26 @@ def _newest_failure(pipeline: str, generation: int, run_id: str) -> Failure | No
 
     stream, ledger = Stream(pipeline, generation), App.from_environment().ledger
     noted = noted_batches(ledger, stream, run_of_batch(run_id))
-    seq = noted[-1].seq if noted else None
+    if not noted:
+        return _failure_before_a_plan(ledger, stream)
+    seq = noted[-1].seq
     return ledger.failure(stream, seq) if seq is not None else None
+
+
+def _failure_before_a_plan(ledger: LedgerReader, stream: Stream) -> Failure | None:
+    """Return why a run has no batch: no batch could be planned, or the batch before not be published."""
+    from tidegate.ledger.planned import lacking_sinks
+
+    head = ledger.head(stream).seq
+    # The ledger removes the failures of these steps when they succeed, so the last try has failed.
+    failure = ledger.failure(stream, head + 1)
+    if failure is not None and failure.step in ("start", "plan"):
+        return failure
+    failure = ledger.failure(stream, head)
+    if failure is None or failure.step != "publish":
+        return None
+    plan = ledger.plan(stream, head)
+    return failure if plan is not None and lacking_sinks(ledger, plan) else None
 
 
 def log_failure(context: Any, pipeline: str, generation: int) -> None:
@@ -144,12 +162,12 @@ def run_progress(pipeline: str, generation: int, run_id: str) -> str:
 
     stream, ledger = Stream(pipeline, generation), App.from_environment().ledger
     noted = noted_batches(ledger, stream, run_id)
+    failure = noted_failure(pipeline, generation, run_id)
     if not noted:
-        return (
+        return failure or (
             "It has planned no batch yet. The log of its first task says what it waits for; if that task "
             "has not started, the pipeline's page says why."
         )
-    failure = noted_failure(pipeline, generation, run_id)
     return failure or f"It works on batch {noted[-1].seq} of {stream}, the {len(noted)}. of the run."
 
 

@@ -95,7 +95,7 @@ class BacklogWatch:
 
     def may_be_due(self, ends: Offsets, now: float) -> bool:
         """Return whether a run may have to start, by what the last call of `due` was given."""
-        if self._head is None or self._is_unfinished:
+        if self._head is None or self._is_unfinished or _ends_before(ends, self._head):
             return True
         return self._is_over(self._waiting(ends, self._head, now), now)
 
@@ -118,7 +118,9 @@ class BacklogWatch:
             self._started, self._pause = now if is_unfinished else None, FIRST_PAUSE_S
             self._is_unfinished = is_unfinished
         waiting = self._waiting(ends, head, now)
-        if is_busy or not (is_unfinished or self._is_over(waiting, now)):
+        # Only a run finds out whether the log was created anew or truncated, and halts with the remedy.
+        is_needed = is_unfinished or _ends_before(ends, head) or self._is_over(waiting, now)
+        if is_busy or not is_needed:
             return None
         if self._started is not None:
             if now < self._started + self._pause:
@@ -144,6 +146,11 @@ class BacklogWatch:
 
     def _is_over(self, waiting: int, now: float) -> bool:
         return bool(waiting) and (waiting >= self._records or now - self._since >= self._or_after_s)
+
+
+def _ends_before(ends: Offsets, head: Head) -> bool:
+    """Return whether a partition ends before the offset up to which it was read: it is another log."""
+    return any(end < head.offsets.get(place, 0) for place, end in ends.items())
 
 
 class RecordsTrigger(BaseEventTrigger):  # type: ignore[misc]  # Airflow is not typed

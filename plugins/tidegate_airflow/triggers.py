@@ -116,6 +116,13 @@ class ActionRequest:
         """Whether the fields of the replay choose records for it."""
         return self.name == "discard"
 
+    @property
+    def is_decision(self) -> bool:
+        """Whether a person decides by it about what there is: done again, it would decide about something
+        else.
+        """
+        return self.takes_records or (self.name == "recover" and self.is_confirmed)
+
 
 def read_action(params: Mapping[str, Any]) -> ActionRequest | None:
     """Return the action that the parameters of a run request; None if they request none.
@@ -327,6 +334,9 @@ def is_triggered_again(run: Any) -> bool:
 
 def _is_inferred(run: Any, timetable: Any) -> bool:
     """Return whether Airflow has inferred the interval of a manual run from its logical date."""
+    # An operator gives no interval. Airflow infers it from `run_after`, whatever the logical date is.
+    if run.run_type == "operator_triggered":
+        return True
     if run.data_interval_start == run.data_interval_end:
         return True  # a DAG without a schedule
     if isinstance(timetable, AssetOrTimeSchedule):

@@ -206,3 +206,10 @@ def test_run_says_that_its_batch_is_withheld(beside: Beside) -> None:
         assert ("tidegate generation promote visitors 2" in shown.stdout) is is_withheld
         result = CliRunner().invoke(cli, [*arguments, "--json"], env=beside.old.environment)
         assert json.loads(result.stdout)["withheld"] is is_withheld
+
+
+def test_new_keeps_the_comment_of_the_number(beside: Beside) -> None:
+    file = beside.old.file
+    file.write_text(file.read_text().replace("source:", "generation: 1   # state: its own\nsource:", 1))
+    (made,) = rows(beside, "new", "visitors")
+    assert "generation: 3   # state: its own" in Path(made["file"]).read_text()

@@ -16,6 +16,7 @@ from tests.erasure.canary import KEY, VALUE, Canary, leave_uncommitted, traces_o
 from tests.recovery.commands import recover
 from tidegate import failpoints, inspect
 from tidegate.app import App
+from tidegate.cli.commands.erase import _lines
 from tidegate.erasure import ErasedKeys, plan_erasure, requested_keys
 from tidegate.errors import Halted, KeyErased, SinkUnavailable, TidegateError
 from tidegate.inspect.explain import explain
@@ -270,3 +271,8 @@ def test_a_planned_batch_goes_first(canary: Canary) -> None:
     canary.lease.release()
     with pytest.raises(Halted, match="Batch 4 of visitors/1 is planned and not decided"):
         canary.erase()
+
+
+def test_only_line_ends_part_keys(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_bytes("a\u2028b\r\n\nc".encode())
+    assert _lines(tmp_path / "keys") == ["a\u2028b", "c"]

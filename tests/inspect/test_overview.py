@@ -19,8 +19,9 @@ from tidegate.app import App, stream_of
 from tidegate.errors import BrokerUnavailable, QualityFailed, SettingsInvalid, SinkUnavailable
 from tidegate.inspect import streams as catalog_module
 from tidegate.inspect.overview import current_lags
+from tidegate.inspect.streams import with_files
 from tidegate.ledger import Head, Run, Stream
-from tidegate.ledger.stream_condition import ConditionKind
+from tidegate.ledger.stream_condition import ConditionKind, read_facts
 from tidegate.quarantine.page import MAX_CHARACTERS
 from tidegate.settings import Settings
 from tidegate_dev.processes import free_port
@@ -260,3 +261,17 @@ def test_lag_of_a_missing_topic_is_unknown(world: World) -> None:
     world.delete(world.source)
     lags = current_lags(world.app.settings, [(head, None)])
     assert (lags.lag_of(head), lags.error) == (None, None)
+
+
+def test_edited_schedule_decides_what_is_behind(seeded: Seeded) -> None:
+    pipeline = seeded.add_sample("availability")
+    seeded.day(pipeline, 1)
+
+    def gap() -> timedelta | None:
+        (facts,) = with_files(seeded.app, read_facts(seeded.app.ledger, [stream_of(pipeline)]).values())
+        return facts.schedule_gap
+
+    assert gap() is None
+    file = seeded.app.settings.pipelines / "availability.yaml"
+    file.write_text(f'schedule: "@hourly"\n{file.read_text()}')
+    assert gap() == timedelta(hours=1)

@@ -221,3 +221,24 @@ def test_command_overwrites_no_file(tmp_path: Path) -> None:
     again = CliRunner().invoke(cli, arguments)
     assert again.exit_code != 0
     assert "already exists" in str(again.exception) + again.output
+
+
+@pytest.mark.parametrize(("setting", "start"), [("", None), ("SET 'auto.offset.reset'='latest';", "latest")])
+def test_tables_are_read_from_their_beginning(setting: str, start: str | None) -> None:
+    imported = Import("f.sql").read(f"{setting}{STREAMS}CREATE TABLE o AS SELECT k, c FROM tab;")
+    assert imported.pipelines[0].document["source"].get("start") == start
+
+
+def test_insert_with_another_delimiter_is_remarked() -> None:
+    imported = Import("f.sql").read(
+        f"{STREAMS}CREATE STREAM piped (k BIGINT KEY, a INT) WITH (kafka_topic='p', "
+        "value_format='DELIMITED', value_delimiter='|');INSERT INTO piped SELECT k, a FROM s;"
+    )
+    assert [remark.why for remark in imported.remarks] == ["sinks write DELIMITED with commas"]
+    assert imported.pipelines == []
+
+
+def test_declared_topic_is_coerced_after_an_insert() -> None:
+    text = f"{STREAMS}INSERT INTO r SELECT k, a AS b FROM s;CREATE STREAM p AS SELECT k, b FROM r;"
+    imported = Import("f.sql").read(text)
+    assert imported.pipelines[-1].document["source"]["coerce"] is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,10 @@ def test_dropped_generation_begins_without_a_limit(world: Expiring) -> None:
     with world.app.ledger._engine.begin() as connection:
         remove_stream(connection, lease.lease, world.now)
     assert world.expired == 0
+
+
+def test_programs_get_only_rows_after_expiry(world: Expiring) -> None:
+    world.expire()
+    arguments = ["emissions", "visitors", "--stage", STAGE, "--json"]
+    run = CliRunner().invoke(cli, arguments, env=world.environment)
+    assert {row["seq"] for row in json.loads(run.stdout)} == {3, 4, 5, 6}

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from tests.model.files import GOOD, good, problems
-from tidegate.model.compiled import compile_pipeline, longest_schedule_gap, read_compiled
+from tidegate.model.compiled import compile_pipeline, read_compiled
+from tidegate.model.compiled import longest_schedule_gap as compiled_gap
 from tidegate.model.pipeline import Pipeline
-from tidegate.model.schedule import AssetSchedule, Backlog, DataSchedule
+from tidegate.model.schedule import AssetSchedule, Backlog, DataSchedule, longest_schedule_gap
 from tidegate.yaml.load import parse_pipeline
 
 CRON = (
@@ -191,8 +192,9 @@ def test_data_schedule_has_bounds_and_cron() -> None:
     ],
 )
 def test_records_wait_at_most_one_gap(line: str, gap: timedelta | None) -> None:
-    compiled = compile_pipeline(parse_pipeline(unscheduled(line), "p.yaml"))
-    assert longest_schedule_gap(compiled, "batch 1") == gap
+    pipeline = parse_pipeline(unscheduled(line), "p.yaml")
+    assert longest_schedule_gap(pipeline.schedule) == gap
+    assert compiled_gap(compile_pipeline(pipeline), "batch 1") == gap
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quarantined:
     return made
 
 
-def run(run_id: str = "manual__1", run_type: str = "manual", **params: Any) -> bool:
+def run(run_id: str = "manual__1", run_type: str = "manual", clear_number: int = 0, **params: Any) -> bool:
     """Run the first task of a DAG with parameters. Returns whether a batch was planned."""
     from airflow.sdk import DAG
 
@@ -49,7 +49,7 @@ def run(run_id: str = "manual__1", run_type: str = "manual", **params: Any) -> b
     dag_run = SimpleNamespace(
         run_id=run_id,
         run_type=run_type,
-        clear_number=0,
+        clear_number=clear_number,
         run_after=CREATED,
         logical_date=None,
         data_interval_start=None,
@@ -105,6 +105,13 @@ def test_discard_resolves_only_the_chosen_record(world: Quarantined) -> None:
     assert (resolution.seq, resolution.manifest.file_rows) == (None, 1)
     assert (resolution.decided_by, resolution.reason) == ("ada", "a test")
     assert world.app.ledger.open_plan(world.stream) is None
+
+
+def test_cleared_run_decides_nothing_again(world: Quarantined) -> None:
+    topic = quarantined(1, 4)["topic"]
+    message = refused(clear_number=1, action="discard", replay_record=f"{topic}/0/4", replay_because="a test")
+    assert "`discard` would decide about what there is now" in message
+    assert world.app.ledger.resolutions(world.stream) == []
 
 
 def test_compaction_is_done_though_not_due(world: Quarantined, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.batch.committed import Committed
 from tests.plugins.runs import CREATED, CREATED_JSON, SUFFIX
-from tidegate.errors import BufferFull, QualityFailed
+from tidegate.errors import BufferFull, OffsetsLost, QualityFailed
 
 pytestmark = pytest.mark.airflow
 
@@ -155,3 +155,14 @@ def test_deadline_is_reported_without_a_ledger_connection(
     failures.log_missed_deadline(context, "visitors", 1)
     assert "run-1 has missed its deadline. tidegate cannot find out what it is doing" in caplog.messages[-1]
     assert "Set TIDEGATE_LEDGER where its executor runs" in caplog.messages[-1]
+
+
+def test_failed_plan_is_the_cause_of_its_run(failed: Committed) -> None:
+    from tidegate_airflow.failures import run_progress
+
+    lease = failed.app.ledger.acquire(failed.stream, "run-2")
+    lease.note_failure(1, "plan", OffsetsLost("Offsets were deleted", "Accept the gap."))
+    lease.release()
+    cause = "Batch 1 of visitors/1 failed in plan: OffsetsLost: Offsets were deleted. Accept the gap."
+    assert message(None, "run-2") == cause
+    assert run_progress("visitors", 1, f"run-2{SUFFIX}") == cause

@@ -275,3 +275,10 @@ def test_file_with_mistakes_is_started_by_hand_only(tmp_path: Path, monkeypatch:
     (dag,) = with_schedule(tmp_path, "{on_data: {records: 9, or_after: 1m}}\nreduce: lastest").values()
     assert "invalid pipeline file" in dag.tags
     assert dag.timetable.can_be_scheduled is False
+
+
+def test_log_that_ends_before_head_starts_run() -> None:
+    watch = watching()
+    assert watch.may_be_due({AT: 3}, now=100)
+    assert watch.due({AT: 3}, head(10, seq=1), now=100, is_busy=False) == 0
+    assert watch.due({AT: 4}, head(10, seq=1), now=101, is_busy=False) is None

@@ -145,3 +145,8 @@ def test_the_form_takes_what_has_the_right_type(name: str, good: list[Any], bad:
     for value in bad:
         with pytest.raises(ParamValidationError):
             run_params()[name].resolve(value)
+
+
+def test_operator_with_old_date_reads_everything() -> None:
+    given = trigger(run("operator_triggered", TICK - 48 * HOUR))
+    assert (given.clock_ms, given.interval_end_ms) == (AFTER_MS, None)

@@ -200,12 +200,18 @@ def up(home: Path, project: Path) -> tuple[StackInfo, bool]:
         log.unlink(missing_ok=True)
     # If another supervisor is starting at the same time, this one finds the lock taken and ends.
     supervisor = _spawn_supervisor(home, project, log)
-    while not (info := status(home)):
-        if supervisor.poll() is not None and not _is_locked(home):
-            raise SetupFailed(
-                log.read_text().strip() or "The stack ended while starting", f"See {log.parent}."
-            )
-        time.sleep(0.1)
+    try:
+        while not (info := status(home)):
+            if supervisor.poll() is not None and not _is_locked(home):
+                raise SetupFailed(
+                    log.read_text().strip() or "The stack ended while starting", f"See {log.parent}."
+                )
+            time.sleep(0.1)
+    except BaseException:
+        # Ctrl-C does not reach the supervisor, which has a session of its own.
+        supervisor.terminate()
+        supervisor.wait()
+        raise
     return info, False
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tidegate.ledger import Stream
     from tidegate.model.pipeline import Pipeline
 
-_GENERATION = re.compile(r"^generation:[^#\n]*", re.MULTILINE)
+_GENERATION = re.compile(r"^generation:[ \t]*[^\s#]+", re.MULTILINE)
 _PIPELINE = re.compile(r"^pipeline:.*$", re.MULTILINE)
 
 

@@ -24,6 +24,7 @@ from tidegate.ledger.stream_condition import (
     read_facts,
 )
 from tidegate.model.pipeline import Pipeline
+from tidegate.model.schedule import longest_schedule_gap
 from tidegate.yaml.folder import dag_id_of
 from tidegate.yaml.load import load_defaults, load_pipelines, stream_in_broken_file
 
@@ -241,7 +242,11 @@ def _with_file(facts: StreamFacts, files: Sequence[CatalogEntry]) -> StreamFacts
     # both refused, with the same cause.
     owner = min(files, key=lambda entry: entry.pipeline is None, default=None)
     mistakes = [str(problem) for problem in owner.problems] if owner is not None else []
-    return replace(facts, has_file=bool(files), file_mistake="; ".join(mistakes))
+    facts = replace(facts, has_file=bool(files), file_mistake="; ".join(mistakes))
+    if owner is None or owner.pipeline is None:
+        return facts
+    # The file's, and not that of the last plan: Airflow starts runs by the file as it is now.
+    return replace(facts, schedule_gap=longest_schedule_gap(owner.pipeline.schedule))
 
 
 def _with_try(facts: StreamFacts, tried: Tried, now_ms: int) -> StreamFacts:

@@ -67,6 +67,7 @@ class Relation:
         window: The window of its key; empty: it has none.
         is_derived: Whether a statement of the file writes its topic: then all of it is read.
         delimiter: Of DELIMITED values.
+        is_declared: Whether a statement declares it over a topic, which programs other than ksqlDB may write.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Relation:
     window: str = ""
     is_derived: bool = False
     delimiter: str | None = None
+    is_declared: bool = False
 
     @property
     def all_columns(self) -> tuple[KsqlColumn, ...]:
@@ -111,6 +113,7 @@ def declared(tree: CreateSource) -> Relation:
         (options.get("KEY_FORMAT", "FORMAT") or "KAFKA").upper(),
         (options.get("VALUE_FORMAT", "FORMAT") or "").upper(),
         delimiter=options.get("VALUE_DELIMITER"),
+        is_declared=True,
     )
     if relation.columns:
         _check_wrapping(relation, options)
@@ -205,7 +208,7 @@ def source_of(
         "format": _VALUES[relation.value_format],
         "columns": _ddl(relation.columns),
     }
-    if relation.value_format == "JSON" and not relation.is_derived:
+    if relation.value_format == "JSON" and relation.is_declared:
         source["coerce"] = True
     if relation.delimiter is not None:
         source["csv"] = {"delimiter": _delimiter(relation.delimiter)}
@@ -244,6 +247,8 @@ def _time(relation: Relation) -> Any:
 def sink_of(relation: Relation) -> dict[str, Any]:
     """Return the `sinks` entry of a pipeline that writes the relation."""
     check_readable(relation)
+    if relation.delimiter not in (None, ","):
+        raise Untranslatable("sinks write DELIMITED with commas", "Leave VALUE_DELIMITER out.")
     sink = {"kind": "kafka", "topic": relation.topic, "format": _VALUES[relation.value_format]}
     if not relation.key:
         return sink
@@ -261,7 +266,7 @@ class SelectItem:
 def spelling(relation: Relation) -> list[str]:
     """Return why fields of records may not be read: ksqlDB ignores the case of all names in JSON."""
     nested = [c.name for c in relation.columns if "STRUCT" in {type_.kind for type_ in c.type.inner}]
-    if not nested or relation.is_derived or relation.value_format != "JSON":
+    if not nested or not relation.is_declared or relation.value_format != "JSON":
         return []
     return [f"fields within `{nested[0]}` are read only if they are written as in the statement's upper case"]
 

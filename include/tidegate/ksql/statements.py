@@ -183,12 +183,12 @@ class Import:
 
     Args:
         file: Its name, for remarks.
-        earliest: Whether queries read topics from their beginning (`auto.offset.reset`).
+        earliest: Whether queries read topics from their beginning (`auto.offset.reset`); None: it is not set.
         names: The names of all streams and tables, also of those that are not imported.
     """
 
     file: str
-    earliest: bool = False
+    earliest: bool | None = None
     names: set[str] = field(default_factory=set)
     relations: dict[str, Relation] = field(default_factory=dict)
     pipelines: list[ImportedPipeline] = field(default_factory=list)
@@ -227,7 +227,7 @@ class Import:
         """Translate a statement; return why its result may differ."""
         if isinstance(tree, dialect.SetProperty):
             value = tree.args.get("expression")
-            self._set(str(tree.this.this), "latest" if value is None else str(value.this))
+            self._set(str(tree.this.this), None if value is None else str(value.this))
         elif isinstance(tree, (dialect.CreateSource, dialect.CreateAs)):
             return self._create(tree, line)
         elif isinstance(tree, dialect.InsertValues):
@@ -245,10 +245,10 @@ class Import:
             raise Untranslatable(f"{tree.this} makes no stream and no table", instead)
         return ()
 
-    def _set(self, name: str, value: str) -> None:
-        if name != "auto.offset.reset" or value not in ("earliest", "latest"):
+    def _set(self, name: str, value: str | None) -> None:
+        if name != "auto.offset.reset" or value not in ("earliest", "latest", None):
             raise Untranslatable(f"the property {name} is not translated", "Leave it out.")
-        self.earliest = value == "earliest"
+        self.earliest = None if value is None else value == "earliest"
 
     def _create(self, tree: dialect.CreateSource | dialect.CreateAs, line: int) -> Iterable[str]:
         name = name_of(tree.this)
@@ -322,8 +322,11 @@ class Import:
 
     def _result(self, query: dialect.Query, relations: Sequence[Relation]) -> QueryResult:
         if len(relations) > 1:
-            return StreamJoin(query, relations, self.earliest).result()
-        return QueryPlan(query, relations[0], self.earliest).result()
+            return StreamJoin(query, relations, bool(self.earliest)).result()
+        relation = relations[0]
+        # Without the property, ksqlDB reads streams from their latest record on, tables from their beginning.
+        earliest = relation.kind == "TABLE" if self.earliest is None else self.earliest
+        return QueryPlan(query, relation, earliest).result()
 
     def _write(
         self, name: str, result: QueryResult, made: Relation, relations: Sequence[Relation], line: int

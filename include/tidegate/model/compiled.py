@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin,
 
 from tidegate import __version__
 from tidegate.errors import PlanUnreadable
-from tidegate.model.cron import longest_gap
+from tidegate.model.cron import longest_wait
 
 if TYPE_CHECKING:
     from tidegate.model.pipeline import Pipeline
@@ -103,12 +103,9 @@ def longest_schedule_gap(compiled: str, label: str) -> timedelta | None:
     """
     schedule = _read_document(compiled, label, lambda body: body["of"].get("schedule"))
     if not isinstance(schedule, dict):
-        return None if schedule is None else longest_gap(schedule)
+        return longest_wait(schedule)
     form = schedule["of"]
-    gaps = [longest_gap(form["cron"])] if form.get("cron") else []
-    if "on_data" in form:
-        gaps.append(timedelta(milliseconds=form["on_data"]["of"]["or_after_ms"]))
-    return min(gaps, default=None)
+    return longest_wait(form.get("cron"), form["on_data"]["of"]["or_after_ms"] if "on_data" in form else None)
 
 
 _FILE = "Written"

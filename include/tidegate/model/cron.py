@@ -76,6 +76,16 @@ def longest_gap(text: str) -> timedelta:
     return timedelta(minutes=_longest_step(minutes, 60))
 
 
+def longest_wait(cron: str | None, or_after_ms: int | None = None) -> timedelta | None:
+    """Return the longest time that records wait for a run, by a schedule's times and its `on_data.or_after`;
+    None if it has neither.
+    """
+    gaps = [longest_gap(cron)] if cron else []
+    if or_after_ms is not None:
+        gaps.append(timedelta(milliseconds=or_after_ms))
+    return min(gaps, default=None)
+
+
 def _longest_step(numbers: set[int], size: int) -> int:
     """Return the longest distance from one number to the next, on a clock face with `size` numbers."""
     ordered = sorted(numbers)

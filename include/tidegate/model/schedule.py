@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, StrictInt, Tag
 from pydantic import ValidationInfo as Info
 
-from tidegate.model.cron import PRESETS, cron_mistake
+from tidegate.model.cron import PRESETS, cron_mistake, longest_wait
 from tidegate.model.mistakes import listed, mistake
 from tidegate.model.names import Duration
 from tidegate.model.scope import Model, distinct, require_filled, scope_of
@@ -86,6 +87,17 @@ class DataSchedule(Model):
 
     on_data: Backlog = Field(description="How many records may wait, and how long, before a run starts.")
     cron: Cron | None = Field(default=None, description="Runs that start by time as well.")
+
+
+def longest_schedule_gap(schedule: str | AssetSchedule | DataSchedule | None) -> timedelta | None:
+    """Return the longest time that records wait for a run; None if neither the time nor waiting records start
+    runs.
+    """
+    if schedule is None or isinstance(schedule, str):
+        return longest_wait(schedule)
+    return longest_wait(
+        schedule.cron, schedule.on_data.or_after_ms if isinstance(schedule, DataSchedule) else None
+    )
 
 
 def _form(written: object) -> str:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.errors import SetupFailed
 from tidegate_dev.broker import KafkaBroker
 from tidegate_dev.demo.events import PRODUCTS, STORES, WAVES, Event, stock_events
 from tidegate_dev.demo.expected import expected_availability
+from tidegate_dev.demo.run import _locked_demo, run_demo
 from tidegate_dev.demo.topics import create_topics
 from tidegate_dev.stack import environment
 
@@ -55,3 +57,10 @@ def test_sql_sinks_default_to_a_home_database(home: Path, monkeypatch: pytest.Mo
     assert environment(home, home, "x:1")["TIDEGATE_SQL"] == f"sqlite:///{home}/sink.db"
     monkeypatch.setenv("TIDEGATE_SQL", "postgresql+psycopg://somewhere/sink")
     assert environment(home, home, "x:1")["TIDEGATE_SQL"] == "postgresql+psycopg://somewhere/sink"
+
+
+def test_second_demo_leaves_the_first_alone(tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    with _locked_demo(tmp_path), pytest.raises(SetupFailed, match="Another demo runs"):
+        run_demo(tmp_path, tmp_path, print)
+    assert (tmp_path / "demo").is_dir()

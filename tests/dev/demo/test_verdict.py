@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner, Result
 from tidegate.cli import cli
 from tidegate.inspect import BatchReport
 from tidegate.ledger import OffsetRange, Plan
-from tidegate_dev.demo.run import DemoResult, DemoRun, SampleResult, verdict
+from tidegate_dev.demo.run import _USER_SETTINGS, DemoResult, DemoRun, SampleResult, verdict
 from tidegate_dev.demo.samples import AVAILABILITY, SAMPLES, VISITOR_BATCHES, Proof, Sample
 
 BATCH = {"batch": 1, "events": [{"visitorId": "v", "action": "buy"}]}
@@ -68,3 +69,11 @@ def test_table_verdict_counts_rows_events_and_waiting() -> None:
     assert text.startswith(
         "the SQL table has 2 events of 2 customers in 2 rows, at most 1 in a row, and 1 events"
     )
+
+
+def test_demo_leaves_the_users_ledger_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TIDEGATE_LEDGER", f"sqlite:///{tmp_path}/own.db")
+    same = {"7": [BATCH]}
+    assert run(monkeypatch, result(VISITOR_BATCHES, Proof(same, same))).exit_code == 0
+    assert not (tmp_path / "own.db").exists()
+    assert {"TIDEGATE_DATA_DOCS", "TIDEGATE_TABLES"} <= set(_USER_SETTINGS)

@@ -26,7 +26,6 @@ def demo(only_send: bool, as_json: bool) -> None:
 
     Exit code 1 when what came out is not what had to.
     """
-    from tidegate.ledger import migrate_database
     from tidegate.settings import Settings
     from tidegate_dev.demo.run import project_folder, run_demo, send_wave
     from tidegate_dev.jars import BROKER, ensure_jars
@@ -35,7 +34,6 @@ def demo(only_send: bool, as_json: bool) -> None:
     if only_send:
         send_wave(settings.kafka().servers, 1, click.echo)
         return
-    migrate_database(settings.ledger)
     ensure_jars(BROKER, settings.home)
     result = run_demo(settings.home, project_folder(), _progress_printer())
     if as_json:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,26 +28,38 @@ def up() -> None:
 
     settings = Settings.from_environment()
     home = settings.home
-    migrate_database(settings.ledger)
+    if not os.environ.get("TIDEGATE_LEDGER"):  # only its own: whoever sets another one migrates that
+        migrate_database(settings.ledger)
     click.echo("Starting Kafka, Spark and Airflow …", err=True)
     ensure_jars(BROKER, home)
-    info, was_up = stack.up(home, project_folder())
+    project = project_folder()
+    info, was_up = stack.up(home, project)
     click.echo("It is up already." if was_up else "It is up.")
     if {STOCK, VISITS} & create_topics(info.bootstrap_servers):
         send_wave(info.bootstrap_servers, 0, click.echo)
     airflow = AirflowClient(info.airflow_url, info.username, info.password)
-    for sample in SAMPLES:
+    pipelines = Path(os.environ.get("TIDEGATE_PIPELINES") or project / "include" / "pipelines")
+    # Only what the folder has becomes a DAG.
+    samples = [sample for sample in SAMPLES if (pipelines / f"{sample.pipeline}.yaml").is_file()]
+    for sample in samples:
         airflow.wait_dag(sample.pipeline)
         airflow.unpause(sample.pipeline)
+    names = " and ".join(sample.pipeline for sample in samples)
+    dags = f"The DAGs {names} run now" if samples else f"The DAGs are those of {pipelines}"
     variables = _variables(home, info, stack.sink_url(home))
     for line in (
         f"  Airflow   {info.airflow_url}   user {info.username}, password {info.password}",
         f"  Kafka     {info.bootstrap_servers}",
-        f"The DAGs {' and '.join(sample.pipeline for sample in SAMPLES)} run now. For the tidegate command:",
-        f"  export {' '.join(f'{name}={value}' for name, value in variables.items())}",
+        f"{dags}. For the tidegate command:",
+        f"  {export_line(variables)}",
         "`make down` ends it.",
     ):
         click.echo(line)
+
+
+def export_line(variables: Mapping[str, str]) -> str:
+    """Return the shell's line that sets the variables, whatever their values contain."""
+    return f"export {' '.join(f'{name}={shlex.quote(value)}' for name, value in variables.items())}"
 
 
 def _variables(home: Path, info: StackInfo, sink_url: str) -> dict[str, str]:

@@ -4,12 +4,14 @@ one.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +25,10 @@ from tidegate_dev.demo.visits import SPANS_MS, visit_events
 from tidegate_dev.stack import Stack
 
 _TRIGGER_ATTEMPTS = 5
-_USER_SETTINGS = ("TIDEGATE_LEDGER", "TIDEGATE_LAKE", "TIDEGATE_SQL")
+_USER_SETTINGS = (
+    *("TIDEGATE_LEDGER", "TIDEGATE_LAKE", "TIDEGATE_SQL"),
+    *("TIDEGATE_DATA_DOCS", "TIDEGATE_TABLES"),
+)
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,31 @@ def run_demo(home: Path, project: Path, say: Callable[[str], None]) -> DemoResul
         project: The checkout with `dags/`, `plugins/` and `include/`.
         say: Called with a line of progress.
 
-    Raises SetupFailed if a part of the stack does not start, or if a DAG run fails.
+    Raises SetupFailed if a part of the stack does not start, a DAG run fails, or another demo runs in `home`.
     """
+    with _locked_demo(home):
+        return _run_alone(home, project, say)
+
+
+@contextmanager
+def _locked_demo(home: Path) -> Iterator[None]:
+    """Hold the lock of the only demo in `home`. Raises SetupFailed if another one runs there."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        file = (home / "demo.lock").open("w")
+    except OSError as error:
+        raise SetupFailed(
+            f"{home} cannot be written: {error.strerror}", "Correct its rights, or set TIDEGATE_HOME."
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SetupFailed(f"Another demo runs in {home}", "Wait for its end, or end it.") from None
+        yield
+
+
+def _run_alone(home: Path, project: Path, say: Callable[[str], None]) -> DemoResult:
     folder = _fresh_folder(home)
     for name in _USER_SETTINGS:
         os.environ.pop(name, None)  # the demo must never write to the user's own ledger, lake or database
@@ -129,10 +157,14 @@ def _wave(stack: Stack, app: App, number: int, say: Callable[[str], None]) -> li
     say(f"wave {number + 1}: {', '.join(sent)}; Airflow runs the DAGs")
     began = time.monotonic()
     run_ids = [_trigger(stack, sample, number) for sample in SAMPLES]
-    with ThreadPoolExecutor(len(SAMPLES)) as pool:
+    pool = ThreadPoolExecutor(len(SAMPLES))
+    try:
         return list(
             pool.map(lambda sample, run_id: _wait(stack, app, sample, run_id, began), SAMPLES, run_ids)
         )
+    finally:
+        # After Ctrl-C nobody waits for the runs: the stack ends, and the threads with it.
+        pool.shutdown(wait=False)
 
 
 def _trigger(stack: Stack, sample: Sample, number: int) -> str:

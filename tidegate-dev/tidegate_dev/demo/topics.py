@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from kafka.admin import NewTopic
+from kafka.errors import TopicAlreadyExistsError
 
 from kafka import KafkaAdminClient, KafkaProducer
 from tidegate.kafka.config import KafkaConfig
@@ -38,6 +39,8 @@ def create_topics(servers: str) -> set[str]:
         if missing:
             admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in sorted(missing)])
         return missing
+    except TopicAlreadyExistsError:
+        return set()  # another `up` has created them at the same time, and sends the events
     finally:
         admin.close()
 

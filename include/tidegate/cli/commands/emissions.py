@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tidegate.cli.options import batch, of_stream, open_stream, stage
-from tidegate.cli.output import say, show_rows_of
+from tidegate.cli.output import show_rows_of
 
 _COLUMNS = ("seq", "key", "window_start", "window_end", "value", "reason", "timestamp", "at", "source")
 
@@ -27,5 +27,6 @@ def emissions(
 
     app, stream = open_stream(pipeline, generation)
     if batch is None and (expired := app.ledger.expired(stream, "outbox").seq):
-        say(f"The emissions of batches up to {expired} have expired.")
+        # Not among the rows: programs read these.
+        click.echo(f"The emissions of batches up to {expired} have expired.", err=True)
     show_rows_of(read_emissions(app, stream, batch, stage), _COLUMNS, limit, as_json)

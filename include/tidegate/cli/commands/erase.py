@@ -90,7 +90,9 @@ def _carry_out(app: App, planned: Sequence[PlannedErasure], by: str, quiet: bool
 def _lines(file: Path | None) -> list[str]:
     if file is None:
         return []
-    return [line for line in text_of(file, "Correct --keys-from.").splitlines() if line.strip()]
+    # Not `splitlines`, which also splits at characters that keys may contain, such as U+2028.
+    lines = text_of(file, "Correct --keys-from.").split("\n")
+    return [line.removesuffix("\r") for line in lines if line.strip()]
 
 
 def _keys_in_topic(app: App, pipeline: str, topic: str | None) -> list[str]:
