@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tidegate.app import App
     from tidegate.batch import Trigger
     from tidegate.errors import PipelineInvalid
-    from tidegate.ledger import Plan, Run, Stream
+    from tidegate.ledger import Plan, Stream
     from tidegate.quality.verdict import Verdict
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,10 @@ _DONE_BEFORE = (
 )
 
 
-def plan(pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None = None) -> bool:
-    """Run step 1 for a task's run, or for a later `batch` of it. Returns False if there is nothing to do.
+def plan(
+    pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None = None, *, is_first: bool = True
+) -> bool:
+    """Run step 1 for a task's run, or for a `batch` of it. Returns False if there is nothing to do.
 
     Raises AirflowFailException for an error that a retry cannot resolve, AirflowRescheduleException if
     another run goes first.
@@ -47,19 +49,27 @@ def plan(pipeline_file: str, context: Mapping[str, Any], batch: Trigger | None =
     Args:
         pipeline_file: The file's name, without `.yaml`.
         context: Airflow's context of the task.
-        batch: The trigger of the run's second or a later batch; None for the first.
+        batch: The trigger of a batch of the run; None for the first.
+        is_first: Whether the tasks of the run begin with this step.
     """
     request = read_request(context["params"])
     if request.action is not None:
         act_in_place(pipeline_file, request, context["dag_run"])
         return False
     trigger = batch or trigger_of(context)
-    return bool(run_step(lambda: _plan(pipeline_file, trigger, context, is_first=batch is None)))
+    return bool(run_step(lambda: _plan(pipeline_file, trigger, context, is_first=is_first)))
 
 
 def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, is_first: bool) -> bool:
     from tidegate.app import App, stream_of
-    from tidegate.batch import describe_next_batch, noted_batches, orphaned_streams, plan_batch, run_of_batch
+    from tidegate.batch import (
+        describe_next_batch,
+        is_done,
+        noted_batches,
+        orphaned_streams,
+        plan_batch,
+        run_of_batch,
+    )
     from tidegate.errors import Halted, PipelineInvalid, PlanUnreadable
 
     # first, because a mistyped `dry_run` must not open the ledger for writing or plan anything
@@ -83,7 +93,7 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
     noted = noted_batches(app.ledger, stream, run_of_batch(trigger.run_id))
     if not noted:  # a run that has planned, or found nothing to do, has waited already
         _wait_for_turn(context["dag_run"])
-    elif is_first and is_triggered_again(context["dag_run"]) and _is_done(app, stream, noted[-1]):
+    elif is_first and is_triggered_again(context["dag_run"]) and is_done(app.ledger, stream, trigger):
         raise AirflowFailException(_DONE_BEFORE.format(run=context["dag_run"].run_id))
     for orphan in orphaned_streams(app, pipeline):  # the plan step publishes their last batches
         with suppress(Halted, PlanUnreadable):  # the plan step logs it, and continues
@@ -94,18 +104,6 @@ def _plan(pipeline_file: str, trigger: Trigger, context: Mapping[str, Any], *, i
     # only now: a text that a plan refused is not the last good one
     remember_text(app.settings.home, pipeline_file, pipeline.text)
     return outcome.plan is not None
-
-
-def _is_done(app: App, stream: Stream, newest: Run) -> bool:
-    """Return whether the newest batch of a run is published, or the run had nothing to do."""
-    from tidegate.ledger.planned import lacking_sinks
-
-    head = app.ledger.head(stream).seq
-    # A run without a seq had nothing to do; the plan of a later batch has published this one first.
-    if newest.seq is None or newest.seq < head:
-        return True
-    plan = app.ledger.plan(stream, newest.seq)
-    return newest.seq == head and (plan is None or not lacking_sinks(app.ledger, plan))
 
 
 def _planned_before(app: App, error: PipelineInvalid, run_id: str) -> bool:
@@ -169,9 +167,11 @@ def planned_batches(
     app = run_step(App.from_environment)
     batches = batches_of_run(app, Stream(pipeline, generation), trigger, first)
     # Each look for the next batch is a step, so that errors of the ledger map to retry or fail, too.
+    is_first = first == 1
     while (batch := run_step(lambda: next(batches, None))) is not None:
-        if not plan(pipeline_file, context, batch):
+        if not plan(pipeline_file, context, batch, is_first=is_first):
             return
+        is_first = False
         yield batch.run_id
 
 

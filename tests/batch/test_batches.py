@@ -93,6 +93,14 @@ def test_far_future_record_is_quarantined_and_delays_nothing(
     assert [row["reason"] for row in stored_quarantine(world.app, world.stream)] == ["future_timestamp"]
 
 
+def test_record_of_a_clock_ahead_delays_nothing(world: World) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    world.stock(1, timestamp_ms=now_ms + 30 * 60_000)
+    world.stock(0, timestamp_ms=now_ms)
+    world.run(clock_ms=now_ms, interval_end_ms=now_ms + 1, now_ms=now_ms)
+    assert world.published() == {key_of(): [True, False]}
+
+
 def test_a_clock_of_the_future_plans_nothing(world: World) -> None:
     now_ms = time.time_ns() // 1_000_000
     world.stock(1)

@@ -63,6 +63,7 @@ def test_all_of_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         ("{retires: 5}", "retires", "Did you mean `retries`?"),
         ("{retries: -1}", "retries", "too small"),
         ("{retry_delay: 30}", "retry_delay", "`30s`"),
+        ("{task_timeout: 25h}", "task_timeout", "a day at most"),
         ("{pool: ''}", "pool", "1 to 100 characters"),
         ("{tags: [a, a]}", "tags", "named twice"),
         ("{on_task_failure: page}", "on_task_failure", "`module:function`"),

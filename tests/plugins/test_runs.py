@@ -107,8 +107,11 @@ def test_operator_that_clears_an_old_run_fails(committed: Committed) -> None:
 
     from tidegate_airflow import tasks
 
+    again = context(run_type="operator_triggered", clear_number=1)
     with pytest.raises(AirflowFailException, match=r"run-1 is done.*Leave `trigger_run_id` out"):
-        tasks.plan("visitors", context(run_type="operator_triggered", clear_number=1))
+        tasks.plan("visitors", again)
+    with pytest.raises(AirflowFailException, match="run-1 is done"):
+        next(tasks.planned_batches("visitors", committed.stream.pipeline, 1, again))
 
 
 def test_cleared_failed_operator_run_continues(committed: Committed) -> None:

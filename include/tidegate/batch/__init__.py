@@ -4,7 +4,7 @@ from tidegate.batch.commit import check_source, commit_batch
 from tidegate.batch.compute import check_still_there, compute_batch
 from tidegate.batch.dry_run import describe_next_batch
 from tidegate.batch.freshness import stale_publication
-from tidegate.batch.intervals import batches_of_run, has_more_batches, noted_batches, run_of_batch
+from tidegate.batch.intervals import batches_of_run, has_more_batches, is_done, noted_batches, run_of_batch
 from tidegate.batch.pipeline_files import (
     broken_stream,
     explain_broken_file,
@@ -46,6 +46,7 @@ __all__ = [
     "describe_next_batch",
     "explain_broken_file",
     "has_more_batches",
+    "is_done",
     "is_sent_in_shards",
     "new_topics",
     "noted_batches",

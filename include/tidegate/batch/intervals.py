@@ -17,6 +17,7 @@ from tidegate.batch.offsets import Ends, offsets_at
 from tidegate.batch.topics import source_topics
 from tidegate.batch.trigger import Trigger
 from tidegate.ledger import Head, LedgerReader, Plan, Run, Stream
+from tidegate.ledger.planned import lacking_sinks
 from tidegate.model.pipeline import Pipeline
 from tidegate.numerals import batches_named
 
@@ -52,6 +53,19 @@ def has_more_batches(app: App, stream: Stream, trigger: Trigger) -> bool:
     """Return whether a run has a batch after its first one, or needs one."""
     noted = noted_batches(app.ledger, stream, trigger.run_id)
     return len(noted) > 1 or (bool(noted) and _goes_on(app.ledger, stream, trigger, noted))
+
+
+def is_done(ledger: LedgerReader, stream: Stream, trigger: Trigger) -> bool:
+    """Return whether the batches of a run are published and cover its interval, or it had nothing to do."""
+    noted = noted_batches(ledger, stream, run_of_batch(trigger.run_id))
+    if not noted or _goes_on(ledger, stream, trigger, noted):
+        return False
+    newest, head = noted[-1].seq, ledger.head(stream).seq
+    # A run without a seq had nothing to do; the plan of a later batch has published this one first.
+    if newest is None or newest < head:
+        return True
+    plan = ledger.plan(stream, newest)
+    return newest == head and (plan is None or not lacking_sinks(ledger, plan))
 
 
 def batches_of_run(app: App, stream: Stream, trigger: Trigger, first: int = 1) -> Iterator[Trigger]:

@@ -179,11 +179,11 @@ def interval_ends(log: KafkaLog, views: Sequence[TopicView], trigger: Trigger) -
         return dict.fromkeys(_all_partitions(views), 0) | dict(trigger.interval_ends)
     if trigger.interval_end_ms is None:
         return None
-    return offsets_at(log, views, trigger.interval_end_ms, believed_until_ms=trigger.believed_until_ms)
+    return offsets_at(log, views, trigger.interval_end_ms, trigger.plausible_until_ms)
 
 
 def offsets_at(
-    log: KafkaLog, views: Sequence[TopicView], timestamp_ms: int, believed_until_ms: int | None = None
+    log: KafkaLog, views: Sequence[TopicView], timestamp_ms: int, plausible_until_ms: int | None = None
 ) -> dict[tuple[str, int], int]:
     """Return the first offset of each partition from an instant on; none if it has no such record.
 
@@ -193,8 +193,8 @@ def offsets_at(
         log: the cluster's logs.
         views: the topics.
         timestamp_ms: the instant, epoch ms.
-        believed_until_ms: a record from after it does not count: it would hold back all later records until
-            its time has come. It is read, and quarantined.
+        plausible_until_ms: a record from after it does not count: it would hold back all later records until
+            its time has come.
     """
     return {
         (view.topic, partition): offset
@@ -202,7 +202,7 @@ def offsets_at(
         for partition, (offset, at_ms) in log.offsets_at(
             view.topic, sorted(view.starts), timestamp_ms
         ).items()
-        if believed_until_ms is None or at_ms <= believed_until_ms
+        if plausible_until_ms is None or at_ms <= plausible_until_ms
     }
 
 

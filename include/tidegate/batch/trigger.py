@@ -129,6 +129,15 @@ class Trigger:
         """
         return max(self.clock_ms, self.now_ms or self.clock_ms) + FUTURE_MS
 
+    @property
+    def plausible_until_ms(self) -> int:
+        """The latest timestamp (epoch ms) that can end the interval. A later one is of a clock that is ahead,
+        and must not hold back the records behind it.
+        """
+        if self.now_ms is None:
+            return self.believed_until_ms
+        return max(self.clock_ms, self.now_ms) + CLOCK_AHEAD_MS
+
     def most_records(self, per_batch: int | None) -> int | None:
         """Return how many records a batch may read; None: any number.
 

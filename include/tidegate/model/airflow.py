@@ -53,6 +53,15 @@ def _check_conf(name: str) -> str:
     raise mistake(f"`{name}` is not a setting that a pipeline may give to Spark", fix)
 
 
+def _at_most_a_day(milliseconds: int) -> int:
+    """Bound a task's time: maintenance deletes the files of an attempt that is older than a day."""
+    if milliseconds <= 24 * 60 * 60 * 1000:
+        return milliseconds
+    raise mistake(
+        "a task may take a day at most", "Write `24h` or less; let a batch read less: `max_records`."
+    )
+
+
 Name = Annotated[str, AfterValidator(_check_name)]
 Memory = Annotated[str, AfterValidator(_check_memory)]
 Number = Annotated[StrictInt, Field(ge=1, lt=2**31)]
@@ -143,8 +152,10 @@ class AirflowSettings(Defaulted):
     retry_delay_ms: Duration | None = Field(
         alias="retry_delay", default=None, description="How long the first retry waits. Null: 10 s."
     )
-    task_timeout_ms: Duration | None = Field(
-        alias="task_timeout", default=None, description="How long a task may take. Null: as long as it takes."
+    task_timeout_ms: Annotated[Duration, AfterValidator(_at_most_a_day)] | None = Field(
+        alias="task_timeout",
+        default=None,
+        description="How long a task may take. Null: a day; an hour for `plan`, `validate` and `commit`.",
     )
     run_timeout_ms: Duration | None = Field(
         alias="run_timeout", default=None, description="How long a run may take. Null: as long as it takes."
