@@ -154,6 +154,14 @@ def test_replay_applies_no_clock_over_unread_records(world: Quarantined) -> None
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_export_has_the_timestamp_of_kafka(world: Quarantined, ending: str) -> None:
+    world.batch(3, [quarantined(3, 9, timestamp=5, recorded=7)])
+    path = world.folder / f"a{ending}"
+    quarantine.export_quarantine(world.app, world.stream, path, quarantine.QuarantineFilter(offset=9))
+    assert [table["timestamp"].to_pylist() for table in quarantine.iter_exported(path)] == [[7]]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
 def test_an_export_comes_back_as_it_was(world: Quarantined, ending: str) -> None:
     path = world.folder / f"a{ending}"
     world.batch(3, random_rows(3, 200, random.Random(3)))

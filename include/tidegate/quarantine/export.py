@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tidegate.app.root import App
@@ -40,8 +41,9 @@ EXPORTED = pa.schema(
 """The columns of an exported record.
 
 `topic`, `partition` and `offset` identify it in Kafka, and `part` the element of its exploded list, if only
-that element cannot be used. `timestamp` is epoch ms. `reason` is the name of a `formats.decoded.Reason`, and
-`detail` the text after it, or null.
+that element cannot be used. `timestamp` is the record's in Kafka, in epoch ms, since a replay reads it as if
+it came from there; for an emission its own. `reason` is the name of a `formats.decoded.Reason`, and `detail`
+the text after it, or null.
 """
 
 
@@ -86,6 +88,7 @@ def exported(rows: pa.Table) -> pa.Table:
     """
     parts = {
         "batch": rows["seq"],
+        "timestamp": pc.coalesce(rows["recorded"], rows["timestamp"]),
         "reason": reason_codes(rows["reason"]),
         "detail": reason_details(rows["reason"]),
     }
