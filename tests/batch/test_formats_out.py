@@ -260,6 +260,18 @@ def test_sink_schema_is_checked_and_fixed_at_plan(formats: Formats) -> None:
     assert _planned_ids(formats) == [3, 4, None, None]
 
 
+def test_moved_registry_is_asked_for_its_ids(formats: Formats) -> None:
+    world = formats.world
+    world.stock(10)
+    world.run()
+    with running_registry() as moved:
+        moved.subjects.register("elsewhere", {"schema": json.dumps(LEVEL)})
+        world.app = App.from_environment(world.environment | {"TIDEGATE_REGISTRY": moved.url})
+        world.stock(5)
+        formats.plans()
+        assert _planned_ids(formats) == [2, 3, None, None]
+
+
 def _planned_ids(formats: Formats) -> list[int | None]:
     plan = formats.world.app.ledger.open_plan(formats.world.stream)
     assert plan is not None

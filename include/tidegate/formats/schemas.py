@@ -102,6 +102,7 @@ class SinkSchema:
         imports: (name, text) of each schema file that the text refers to.
         compiled: The compiled schema of a Protobuf file; see `protobuf.schema`.
         message: The full name of the Protobuf message that values are.
+        registry: The URL of the registry with the id.
     """
 
     id: int | None
@@ -109,6 +110,7 @@ class SinkSchema:
     imports: tuple[tuple[str, str], ...] = ()
     compiled: str = ""
     message: str = ""
+    registry: str = ""
 
 
 @dataclass(frozen=True)

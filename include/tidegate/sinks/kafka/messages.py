@@ -224,7 +224,7 @@ def planned_sink(
         if payload is None or payload.format not in BY_REGISTRY:
             planned.append(None)
             continue
-        previous = _previous_schema(before, sink, payload, subject)
+        previous = _previous_schema(before, payload, subject, registry.config.url)
         schema = _planned_schema(
             pipeline, MessagePart(sink, payload, subject, previous), registry, may_register
         )
@@ -233,16 +233,16 @@ def planned_sink(
 
 
 def _previous_schema(
-    before: KafkaSink | None, sink: KafkaSink, payload: Payload, subject: str
+    before: KafkaSink | None, payload: Payload, subject: str, registry: str
 ) -> SinkSchema | None:
-    if before is None or sink.registry is None or before.registry is None:
+    if before is None:
         return None
     old, name = (before.key, before.key_subject) if payload.is_key else (before.payload, before.subject)
-    connection = (before.registry.connection, sink.registry.connection)
-    # The id of one registry, or of one subject, says nothing in another.
-    if old is None or (old.format, name) != (payload.format, subject) or connection[0] != connection[1]:
+    if old is None or old.schema is None:
         return None
-    return old.schema
+    # The id of one registry, or of one subject, says nothing in another.
+    planned = (old.format, name, old.schema.registry)
+    return old.schema if planned == (payload.format, subject, registry) else None
 
 
 def _planned_schema(
@@ -250,6 +250,7 @@ def _planned_schema(
 ) -> SinkSchema | None:
     assert part.sink.registry is not None, "a sink with a schema has one"
     schema, previous = _schema(pipeline, part, registry), part.previous
+    schema = replace(schema, registry=registry.config.url)
     if previous is not None and (previous.text, previous.imports) == (schema.text, schema.imports):
         # An id never changes its meaning, so an unchanged schema needs no registry that is up.
         return replace(schema, id=previous.id)
