@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -242,3 +243,35 @@ def test_declared_topic_is_coerced_after_an_insert() -> None:
     text = f"{STREAMS}INSERT INTO r SELECT k, a AS b FROM s;CREATE STREAM p AS SELECT k, b FROM r;"
     imported = Import("f.sql").read(text)
     assert imported.pipelines[-1].document["source"]["coerce"] is True
+
+
+WHOLE = """
+CREATE OR REPLACE TABLE o WITH (kafka_topic = 'o', partitions = 3) AS SELECT k, COUNT(*) AS n FROM s
+    WINDOW HOPPING (SIZE 1 HOUR, ADVANCE BY 5 MINUTES, GRACE PERIOD 0 SECONDS) WHERE a > 1 AND t LIKE 'x'
+    GROUP BY k HAVING COUNT(*) > 1 EMIT FINAL LIMIT 5;
+CREATE STREAM o AS SELECT s.k AS k, CASE WHEN a = 1 THEN CAST(b AS STRING) ELSE t END AS x, xs[1] AS y
+    FROM s LEFT JOIN r WITHIN (1 HOUR, 2 DAYS) GRACE PERIOD 1 DAY ON s.k = r.k PARTITION BY s.k EMIT CHANGES;
+CREATE STREAM z (k BIGINT KEY, m MAP<STRING, ARRAY<STRUCT<d DECIMAL(4, 2)>>>) WITH
+    (kafka_topic = 'z', value_format = 'JSON', timestamp = 'k', timestamp_format = 'yyyy');
+INSERT INTO s (ROWTIME, k, a, xs) VALUES (1, 2, -3, ARRAY[4, 5]);
+ALTER STREAM s ADD COLUMN c INT;
+SET 'auto.offset.reset' = 'earliest';
+"""
+
+
+@pytest.mark.parametrize("whole", WHOLE.strip().split(";\n"))
+def test_statement_that_is_cut_short_is_remarked(whole: str) -> None:
+    words = re.findall(r"\\w+|'[^']*'|\\S", whole)
+    for end in range(1, len(words)):
+        imported = Import("f.sql").read(f"{STREAMS}{' '.join(words[:end])};")
+        assert all(remark.line for remark in imported.remarks)
+
+
+def test_join_has_the_time_of_its_key() -> None:
+    imported = Import("f.sql").read(
+        f"{STREAMS}CREATE STREAM timed (k BIGINT KEY, at BIGINT) WITH (kafka_topic='timed', "
+        "value_format='JSON', timestamp='at');CREATE STREAM o AS SELECT s.k, a, timed.k AS other FROM s "
+        "JOIN timed WITHIN 1 DAY ON s.k = timed.at;"
+    )
+    (side, other) = imported.pipelines[0].document["sources"].values()
+    assert (side.get("timestamp"), other["timestamp"]) == (None, other["key"][0])

@@ -23,6 +23,7 @@ from tidegate.model.formula import parse_column
 from tidegate.model.sql import check_expression
 from tidegate.yaml.cases import load_cases
 from tidegate.yaml.load import parse_case_pipeline, parse_pipeline
+from tidegate.yaml.tree import read, write
 
 LINES = GOOD.splitlines()
 _WORDS = (
@@ -196,3 +197,18 @@ def test_dangerous_call_is_found_anywhere_in_an_expression(text: str, data: st.D
 def test_any_columns_are_accepted_or_refused(text: str) -> None:
     columns, faults = parse_columns(text)
     assert columns or faults
+
+
+_SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.text() | st.from_regex(r"[-+]?[0-9._]{1,3}(e[-+]?[0-9])?")
+)
+_WRITABLE = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
+
+
+@given(data=st.dictionaries(st.text(), _WRITABLE, min_size=1))
+@example(data={"1e5": "1e5", "a": ["NaN", "0x1F", "no", "~", "1_0"]})
+def test_written_yaml_is_read_as_the_same(data: dict[str, Any]) -> None:
+    same = [data]
+    assert read(write({"a": same, "b": same}), "p.yaml").data == {"a": same, "b": same}

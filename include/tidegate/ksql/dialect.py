@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, cast
 
+from sqlglot import ParseError, Token, TokenType, exp, tokens
 from sqlglot import Parser as SqlParser
-from sqlglot import Token, TokenType, exp, tokens
 from sqlglot.dialects.dialect import Dialect
 
 _NO_ALIAS = {"WINDOW", "WITHIN", "PARTITION", "EMIT", "ON", "JOIN", "INNER", "LEFT", "RIGHT", "FULL"} | {
@@ -259,7 +259,7 @@ class Ksql(Dialect):
             if self._match_text_seq("WINDOW"):
                 parts["window"] = self._parse_ksql_window()
             if self._match(TokenType.WHERE):
-                parts["where"] = self._parse_disjunction()
+                parts["where"] = self._parse_ksql_condition("WHERE")
             parts |= self._parse_ksql_ends()
             if self._curr:
                 self.raise_error(f"`{self._curr.text}` is not expected here")
@@ -268,17 +268,29 @@ class Ksql(Dialect):
         def _parse_ksql_ends(self) -> dict[str, Any]:
             parts: dict[str, Any] = {}
             if self._match(TokenType.GROUP_BY):
-                parts["group"] = self._parse_csv(self._parse_ksql_group)
+                parts["group"] = self._parse_ksql_columns("GROUP BY")
             if self._match(TokenType.PARTITION_BY):
-                parts["partition"] = self._parse_csv(self._parse_ksql_group)
+                parts["partition"] = self._parse_ksql_columns("PARTITION BY")
             if self._match(TokenType.HAVING):
-                parts["having"] = self._parse_disjunction()
+                parts["having"] = self._parse_ksql_condition("HAVING")
             if self._match_text_seq("EMIT"):
                 parts["emit"] = self._curr.text.upper()
                 self._advance()
             if self._match(TokenType.LIMIT):
                 parts["limit"] = self._parse_number()
             return parts
+
+        def _parse_ksql_condition(self, clause: str) -> Any:
+            condition = self._parse_disjunction()
+            if condition is None:
+                self.raise_error(f"Expected a condition after {clause}")
+            return condition
+
+        def _parse_ksql_columns(self, clause: str) -> list[Any]:
+            columns: list[Any] = self._parse_csv(self._parse_ksql_group)
+            if not columns:
+                self.raise_error(f"Expected columns after {clause}")
+            return columns
 
         def _parse_ksql_group(self) -> Any:
             item = self._parse_disjunction()
@@ -385,5 +397,8 @@ def statements_of(text: str) -> Iterable[list[Token]]:
 def parse(statement: list[Token], text: str) -> exp.Expr:
     """Parse the tokens of one statement of `text`. Raises sqlglot's ParseError."""
     parse_tokens = cast("Callable[..., list[Any]]", Ksql().parser().parse)
-    (tree,) = parse_tokens(statement, text)
+    try:
+        (tree,) = parse_tokens(statement, text)
+    except IndexError as error:  # sqlglot looks behind the last token
+        raise ParseError("it ends too early") from error
     return cast("exp.Expr", tree)

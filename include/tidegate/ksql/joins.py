@@ -66,7 +66,8 @@ class JoinSide:
         names = (self.column.name, *self.column.names) if self.relation.value_format == "JSON" else ()
         renamed = replace(self.column, name=_KEY, names=names)
         columns = tuple(renamed if column == self.column else column for column in self.relation.columns)
-        return source_of(replace(self.relation, columns=columns), [_KEY], {}, earliest)
+        timestamp = _KEY if self.relation.timestamp == self.column.name else self.relation.timestamp
+        return source_of(replace(self.relation, columns=columns, timestamp=timestamp), [_KEY], {}, earliest)
 
     def stage(self) -> dict[str, Any]:
         """Return the stage that reads the side's records."""

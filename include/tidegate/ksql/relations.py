@@ -221,7 +221,7 @@ def source_of(
         source["key_columns"] = _ddl(keys)
     source["key"] = list(key)
     if relation.timestamp is not None:
-        source["timestamp"] = _time(relation)
+        source["timestamp"] = _time(relation, internal)
     if not (earliest or relation.is_derived):
         source["start"] = "latest"
     return source
@@ -235,13 +235,14 @@ def _delimiter(written: str) -> str:
     return {"TAB": "\t", "SPACE": " "}.get(written.upper(), written)
 
 
-def _time(relation: Relation) -> Any:
-    if relation.time_format is None:
-        column = next(column for column in relation.all_columns if column.name == relation.timestamp)
-        if column.type.kind == "STRING":
-            raise Untranslatable("a time in a text needs its format", "Write TIMESTAMP_FORMAT.")
-        return relation.timestamp
-    return {"column": relation.timestamp, "format": relation.time_format}
+def _time(relation: Relation, internal: Mapping[str, str]) -> Any:
+    column = next(column for column in relation.all_columns if column.name == relation.timestamp)
+    name = internal.get(column.name, column.name)
+    if relation.time_format is not None:
+        return {"column": name, "format": relation.time_format}
+    if column.type.kind == "STRING":
+        raise Untranslatable("a time in a text needs its format", "Write TIMESTAMP_FORMAT.")
+    return name
 
 
 def sink_of(relation: Relation) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from typing import Any
 from sqlglot import Token, exp
 from sqlglot.errors import ParseError, TokenError
 
-import yaml
 from tidegate.errors import PipelineInvalid
 from tidegate.ksql import dialect
 from tidegate.ksql.dialect import InsertValues
@@ -32,8 +31,7 @@ from tidegate.ksql.relations import (
 from tidegate.ksql.translated import time_value, with_type
 from tidegate.ksql.types import STRING, Remark, Untranslatable, name_of
 from tidegate.yaml.load import parse_pipeline
-
-_WIDTH = 100
+from tidegate.yaml.tree import write
 
 
 def import_texts(imported: Import, folder: Path) -> dict[Path, str]:
@@ -59,7 +57,7 @@ def pipeline_name(relation: str) -> str:
 
 def pipeline_text(document: dict[str, Any], origin: str) -> str:
     """Return a pipeline as YAML, with the place of its statement."""
-    body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    body = write(document)
     return f"# Imported from {origin} by `tidegate import ksql`.\n{body}"
 
 
@@ -73,7 +71,7 @@ def case_text(name: str, path: str, records: Sequence[Inserted]) -> str:
         "input": list(case_records(records)),
         "expect": {"quarantined": 0},
     }
-    return yaml.safe_dump({"cases": [case]}, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return write({"cases": [case]})
 
 
 def case_records(records: Iterable[Inserted]) -> Iterable[dict[str, Any]]:
@@ -215,6 +213,8 @@ class Import:
                 self.remarks.append(Remark(*place, why, "Compare both results.", imported=True))
         except ParseError as error:
             why = str(error.errors[0]["description"] if error.errors else error)
+            if why.startswith("Required keyword"):  # sqlglot names its own classes
+                why = "a part of it is missing"
             self.remarks.append(Remark(*place, f"it cannot be read: {why}", "Correct the statement."))
         except Untranslatable as error:
             self.remarks.append(Remark(*place, error.why, error.instead))

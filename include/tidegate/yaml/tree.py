@@ -19,6 +19,7 @@ Route = tuple["str | int", ...]
 """The way to a value: field names and list positions, as in `("sinks", 0, "topic")`."""
 
 MAX_CHARACTERS = 10_000_000
+_WIDTH = 100
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -104,6 +105,14 @@ def read(text: str, file: str) -> Tree:
     return _read_json(text, file) if file.endswith(".json") else _read_yaml(text, file)
 
 
+def write(data: Any) -> str:
+    """Return data as YAML that `read` reads as the same data.
+
+    Example: `write({"at": "1e5"})` is `at: '1e5'`
+    """
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
 def _unreadable(file: str, line: int, message: str, fix: str) -> PipelineInvalid:
     return PipelineInvalid([Problem(file, line, "file", message, fix)])
 
@@ -126,6 +135,21 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+class _Dumper(yaml.SafeDumper):
+    """A dumper that quotes texts that are something else to `_Loader`, or by YAML 1.1."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True  # `_Loader` refuses them
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        # PyYAML folds these line ends within single quotes, and reads a blank.
+        style = '"' if re.search("[\x85\u2028\u2029]", data) else None
+        return self.represent_scalar(_TAG + "str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
 _SCALARS: tuple[tuple[str, str, str], ...] = (
     ("null", r"~|null|Null|NULL|", "~nN\0"),
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -133,9 +157,10 @@ _SCALARS: tuple[tuple[str, str, str], ...] = (
     ("float", r"[-+]?(?:0|[1-9][0-9_]*)(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?", "-+0123456789"),
 )
 for _name, _pattern, _first in _SCALARS:
-    _Loader.add_implicit_resolver(
-        _TAG + _name, re.compile(rf"^(?:{_pattern})$"), ["" if c == "\0" else c for c in _first]
-    )
+    for _class in (_Loader, _Dumper):
+        _class.add_implicit_resolver(
+            _TAG + _name, re.compile(rf"^(?:{_pattern})$"), ["" if c == "\0" else c for c in _first]
+        )
 
 _VALUES: dict[str, Callable[[str], Any]] = {
     _TAG + "str": str,
