@@ -276,3 +276,12 @@ def test_a_planned_batch_goes_first(canary: Canary) -> None:
 def test_only_line_ends_part_keys(tmp_path: Path) -> None:
     (tmp_path / "keys").write_bytes("a\u2028b\r\n\nc".encode())
     assert _lines(tmp_path / "keys") == ["a\u2028b", "c"]
+
+
+def test_plan_names_sinks_that_were_removed(canary: Canary) -> None:
+    newest = "  - {kind: sql, table: newest, mode: upsert}\n"
+    canary.file.write_text(canary.file.read_text().replace(newest, ""))
+    canary.decide(4, [("c", 4)])
+    (certificate,) = canary.erase()
+    assert any("sql:newest: it is not a sink of visitors/1" in remark for remark in certificate.remarks)
+    assert (KEY,) in canary.query("SELECT key FROM newest")

@@ -441,6 +441,16 @@ INCOMPATIBLE: dict[str, tuple[Any, Any, list[str]]] = {
         made({**CHANGE, "select": {"price": "price > 1", "name": "name"}}),
         ["stages.s0.price"],
     ),
+    "a column's name in another case": (
+        made(CHANGE),
+        made({**CHANGE, "select": {"Price": "price", "name": "name"}}),
+        ["stages.s0.Price"],
+    ),
+    "a column's name in another case, by an alias": (
+        made(CHANGE),
+        made({**CHANGE, "select": {"Price": "price", "name": "name"}, **renamed("Price", "price")}),
+        ["stages.s0.Price"],
+    ),
     "a column's type that is emitted": (
         made(CHANGE),
         made(CHANGE, **source(columns=COLUMNS.replace("price double", "price bigint"))),

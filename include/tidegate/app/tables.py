@@ -135,10 +135,10 @@ def check_columns(app: App, plan: Plan, pipeline: Pipeline, attempt: Attempt) ->
     """Raise SchemaChanged if a table cannot take the columns of an attempt: after the commit it would stay
     behind.
     """
-    if table_format(app.settings).checks_columns:
-        manifest = app.manifest(plan.stream, attempt.manifest)
-        for kind, stage in _tables_of([pipeline]):
-            shared_table(app, plan.stream, kind, stage).check(manifest.files_of(kind, stage))
+    manifest = app.manifest(plan.stream, attempt.manifest)
+    for kind, stage in _tables_of([pipeline]):
+        if files := manifest.files_of(kind, stage):
+            shared_table(app, plan.stream, kind, stage).check(files)
 
 
 def shared_table(app: App, stream: Stream, kind: Kind, stage: str) -> SharedTable:

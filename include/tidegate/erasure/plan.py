@@ -15,7 +15,7 @@ from tidegate.errors import SettingsInvalid
 from tidegate.generations.lifecycle import files_of, has_published, require_not_looked_up
 from tidegate.kafka.records import Slice, read_slice
 from tidegate.ledger import Charge, Erasure, Head, Stream
-from tidegate.ledger.planned import planned_pipeline
+from tidegate.ledger.planned import planned_pipeline, planned_pipelines
 from tidegate.model.pipeline import Pipeline
 from tidegate.numerals import counted
 
@@ -160,6 +160,7 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
             f"{_KINDS[kind]} {stage}: its rows are kept by {by}, and may be of many keys: nothing is erased "
             "there."
         )
+    yield from _remarks_on_former_sinks(app, stream, pipeline)
     if survey.unknown:
         yield (
             f"quarantine: {counted(survey.unknown, 'record')} without a key, not decoded, may have the keys: "
@@ -198,6 +199,18 @@ def _remarks(app: App, charge: Charge, stream: Stream, pipeline: Pipeline, surve
         yield from _remarks_on_dropped(app, stream.pipeline)
     for given_up in app.ledger.given_up(stream):
         yield f"the export of batch {given_up.seq} in {given_up.export} stays: remove it yourself."
+
+
+def _remarks_on_former_sinks(app: App, stream: Stream, pipeline: Pipeline) -> Iterator[str]:
+    """Yield a sentence for each sink that has emissions of the stream, and is in its file no longer."""
+    present = {sink.name for sink in pipeline.sinks}
+    planned = (sink.name for former in planned_pipelines(app.ledger, stream) for sink in former.sinks)
+    for name in sorted({*planned} - present):
+        if app.ledger.last_published(stream, name):
+            yield (
+                f"{name}: it is not a sink of {stream} any more, so it gets no deletion and keeps the keys. "
+                "Delete them there yourself."
+            )
 
 
 def _remarks_on_dropped(app: App, pipeline: str) -> Iterator[str]:

@@ -72,7 +72,6 @@ class IcebergFormat(TableFormat):
     """
 
     config: CatalogConfig
-    checks_columns = True
 
     def table_in(self, store: Store, folder: str, columns: pa.Schema) -> SharedTable:
         """Return the Iceberg table in a folder of the lake: `orders_g1.totals_state` in

@@ -295,6 +295,7 @@ def _column_changes(before: Stage, after: Stage, renamed: Renamed) -> Iterator[C
     of the stage's input.
     """
     columns = _common(before, after)
+    yield from _in_case(before, after)
     yield from _in_aliases(before, after, columns)
     if before.reduce.by_name and after.reduce.by_name:
         yield from _in_aggregates(before, after, columns, renamed)
@@ -302,6 +303,16 @@ def _column_changes(before: Stage, after: Stage, renamed: Renamed) -> Iterator[C
         yield from _in_type(before, after, column)
     yield from _in_formulas(before, after, columns)
     yield from _in_counted_bytes(before, after)
+
+
+def _in_case(before: Stage, after: Stage) -> Iterator[Change]:
+    """Yield the columns whose names differ from earlier ones in case only, also by an alias."""
+    existing = {*before.named, *before.values}
+    spelled = {name.lower(): name for name in existing}
+    for name in dict.fromkeys((*after.named, *after.values)):
+        if name not in existing and (was := spelled.get(name.lower())) is not None:
+            why = "tables keep the columns of earlier batches, and most do not tell upper from lower case"
+            yield _change(f"stages.{after.name}.{name}", was, name, why)
 
 
 def _column_notes(before: Stage, after: Stage) -> Iterator[str]:

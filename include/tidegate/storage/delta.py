@@ -9,7 +9,7 @@ narrow.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -120,9 +120,11 @@ class MergedColumns:
 def merged_columns(table: Schema, requested: Schema) -> MergedColumns:
     """Return the changes that a table needs to take all values of files with the columns `requested`.
 
-    Readers read a file's narrower column as the table's type. Raises SchemaChanged if neither type is wider.
+    Readers read a file's narrower column as the table's type. Raises SchemaChanged if neither type is wider,
+    or if a name differs from one of the table in case only.
     """
     types = {column.name: _type(column) for column in table.fields}
+    _check_case(types, [column.name for column in requested.fields], "")
     missing, widened = [], {}
     for column in requested.fields:
         existing = types.get(column.name)
@@ -166,6 +168,7 @@ def _merged(existing: Any, requested: Any, column: str) -> Any:
         return _wider(existing, requested, column)
     if kind == "struct":
         fields, added = _fields(existing), _fields(requested)
+        _check_case(fields, added, f"{column}.")
         merged = [
             {**field, "type": _merged(field["type"], added[name]["type"], f"{column}.{name}")}
             if name in added
@@ -175,6 +178,19 @@ def _merged(existing: Any, requested: Any, column: str) -> Any:
         return {**existing, "fields": [*merged, *(added[name] for name in added if name not in fields)]}
     parts = {part: _merged(existing[part], requested[part], column) for part in _PARTS.get(kind, ())}
     return {**existing, **parts} if parts else existing
+
+
+def _check_case(existing: Iterable[str], requested: Iterable[str], parent: str) -> None:
+    """Raise SchemaChanged if a name is new in its case only: Delta takes both for one column."""
+    names = {name.lower(): name for name in existing}
+    for name in requested:
+        was = names.get(name.lower(), name)
+        if was != name:
+            raise SchemaChanged(
+                f"The column {parent}{was} of earlier batches is {parent}{name} now, and a Delta table does "
+                "not tell upper from lower case in names",
+                f"Write it as {was} again, or give it a name that differs in more than case.",
+            )
 
 
 def _wider(existing: Any, requested: Any, column: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -49,9 +49,9 @@ _CHECKPOINT_INTERVAL = "20"
 
 
 class DeltaFormat(TableFormat):
-    """Delta tables. They take each change of columns that the state takes."""
-
-    checks_columns = False
+    """Delta tables. They take each change of columns that the state takes, but for a name that differs from
+    an earlier one in case only.
+    """
 
     def table_in(self, store: Store, folder: str, columns: pa.Schema) -> SharedTable:
         """Return the Delta table in a folder of the lake."""
@@ -129,6 +129,13 @@ class SharedDeltaTable(SharedTable):
             return
         self._require_ours(table)
         yield SharedDeltaVersion(self, table)
+
+    def check(self, files: Sequence[DataFile] = ()) -> None:
+        """Raise as `opened` does; SchemaChanged if the table cannot take the columns of files."""
+        with self.opened() as table:
+            if table is not None and files:
+                columns = Schema.from_arrow(written_schema(self.store, files))
+                merged_columns(table.delta.schema(), columns)
 
     def create(self) -> None:
         """Put the log's first entry, unless there is one."""

@@ -217,9 +217,6 @@ def _catch_up(table: TableVersion, next_change: NextChange) -> None:
 class TableFormat(ABC):
     """A format of tables for other engines."""
 
-    checks_columns: bool
-    """Whether it takes fewer changes of columns than the state does, so that each batch is asked about."""
-
     @abstractmethod
     def table_in(self, store: Store, folder: str, columns: pa.Schema) -> SharedTable:
         """Return the table in a folder of the lake."""

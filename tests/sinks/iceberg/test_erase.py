@@ -8,10 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import fastavro
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.sinks.iceberg.lakehouse import APPEND, UPSERT, Lakehouse
+from tests.sinks.iceberg.lakehouse import APPEND, NAME, UPSERT, Lakehouse
 from tidegate import failpoints
 from tidegate.erasure import erase, plan_erasure, requested_keys
 from tidegate.errors import SinkRefused, TidegateError
@@ -102,3 +103,23 @@ def test_tags_prevent_an_erasure(tmp_path: Path) -> None:
     stream.table.manage_snapshots().remove_tag("audit").commit()
     erase_key(stream)
     assert traces(stream) == []
+
+
+@pytest.mark.parametrize("ends", ["erasure", "restart"])
+def test_rows_without_a_stream_stay(tmp_path: Path, ends: str) -> None:
+    stream = Lakehouse(tmp_path, APPEND)
+    stream.catalog.create_namespace("shop")
+    columns = pa.schema([("key", pa.string()), ("n", pa.int32())])
+    table = stream.catalog.create_table(NAME, columns, location=f"{stream.warehouse}/shop/visitors")
+    table.append(pa.table({"key": ["theirs"], "n": pa.array([9], pa.int32())}))
+    stream.decide(1, (KEY, 1))
+    stream.decide(2, ("b", 2))
+    table = stream.table
+    table.overwrite(table.scan().to_arrow())  # another program compacts it into one file
+    if ends == "erasure":
+        erase_key(stream)
+    else:
+        (sink,) = stream.app.sinks(stream.stream, stream.pipeline)
+        sink.restart_after(stream.app.ledger.acquire(stream.stream, "test"), 1)
+    assert ("theirs", 9, None) in stream.rows()
+    assert len(stream.rows()) == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -181,3 +183,49 @@ def test_statement_of_a_table_is_executed_in_mysql(mariadb: MariaDbServer) -> No
         connection.execute(text(caught.value.fix.split("`", 1)[1].rpartition("`")[0]))
     engine.dispose()
     assert wider.publish(2, [emission("a", {"n": 2**40})], 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "index", "says"),
+    [
+        ("citext PRIMARY KEY", "", "column key is citext.* to which keys that differ can be one"),
+        ("text COLLATE nocase PRIMARY KEY", "", "COLLATE nocase, to which keys that differ can be one"),
+        ("text", 'CREATE UNIQUE INDEX i ON visitor_batches ("key") WHERE n > 0', "of some rows only"),
+        ("text UNIQUE DEFERRABLE", "", "or is deferrable"),
+    ],
+)
+def test_postgresql_key_that_is_unfit_is_refused(postgres_url: str, key: str, index: str, says: str) -> None:
+    sink = Sink(postgres_url, mode="upsert")
+    sink.query("CREATE EXTENSION citext") if "citext" in key else None
+    sink.query("CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    sink.query(f'CREATE TABLE visitor_batches ("key" {key}, n bigint)')
+    if index:
+        sink.query(index)
+    with pytest.raises(SinkRefused, match=says):
+        sink.publish(1, [emission("a", 1), emission("A", 2)])
+    assert sink.rows("n") == []
+
+
+def test_system_column_of_postgresql_is_refused(postgres_url: str) -> None:
+    sink = Sink(postgres_url, value=pa.struct([("xmin", pa.int64())]))
+    with pytest.raises(SinkRefused, match="has a column xmin already"):
+        check_emissions(
+            dialect_named("postgresql"), sink.layout(), sink.batches([emission("k", {"xmin": 1})])
+        )
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_column_in_another_case_is_refused_early(tmp_path: Path, kind: str) -> None:
+    sink = Sink(f"{kind}:///{tmp_path / 'd.db'}", value=pa.struct([("Total", pa.int64())]))
+    sink.publish(1, [emission("k", {"Total": 1})])
+    edited = replace(sink, value=pa.struct([("total", pa.int64())]))
+    with pytest.raises(SinkRefused, match="has the column Total, and total is emitted"):
+        edited.publish(2, [emission("k", {"total": 2})], 1)
+
+
+def test_sqlite_key_that_ignores_case_is_refused(tmp_path: Path) -> None:
+    sink = Sink(f"sqlite:///{tmp_path / 'd.db'}", mode="upsert")
+    sink.query('CREATE TABLE visitor_batches ("key" text COLLATE NOCASE PRIMARY KEY, n bigint)')
+    with pytest.raises(SinkRefused, match="collation NOCASE, to which keys that differ can be one"):
+        sink.publish(1, [emission("a", 1), emission("A", 2)])
+    assert sink.rows("n") == []

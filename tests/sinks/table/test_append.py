@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from tests.attempts import FIRST, committed
 from tests.sinks.table.appending import append, check
 from tidegate.errors import (
     Fenced,
@@ -19,7 +20,7 @@ from tidegate.errors import (
     SinkRefused,
 )
 from tidegate.failpoints import FailpointRaised
-from tidegate.sinks.table.sink import require_room
+from tidegate.sinks.table.sink import Appender, erase_keys, require_room, restart_after
 
 
 @pytest.mark.parametrize("point", ["table.create", "table.read_progress", "table.append", "table.flush"])
@@ -144,3 +145,48 @@ def test_columns_that_are_new_or_narrower_have_room(tmp_path: Path) -> None:
     require_room(path, pa.schema([("n", pa.int64())]))
     table_of(path, pa.int64())
     require_room(path, pa.schema([("n", pa.int32()), ("more", pa.string())]))
+
+
+def numbered(path: str, seqs: range, store: str = "x") -> None:
+    """Append batches of two keys."""
+    for seq in seqs:
+        rows = pa.table({"key": ["a", "b"], "store": ["x", store], "seq": pa.array([seq] * 2, pa.int64())})
+        append(path, "app", seq, rows.to_reader(), seq - 1)
+
+
+def seqs_in(path: str) -> list[int]:
+    return sorted(DeltaTable(path).to_pyarrow_table()["seq"].to_pylist())
+
+
+def test_restart_removes_files_of_any_partition(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    columns = pa.schema([("key", pa.string()), ("store", pa.string()), ("seq", pa.int64())])
+    DeltaTable.create(path, columns, partition_by=["store"])
+    numbered(path, range(1, 4), "new york: 1 %")
+    restart_after(Appender(path, "app", committed(FIRST)), 1, FIRST)
+    assert seqs_in(path) == [1, 1]
+
+
+@pytest.mark.parametrize("rewriter", ["erasure", "optimize"])
+def test_restart_refuses_rewritten_rows_of_later_batches(tmp_path: Path, rewriter: str) -> None:
+    path = str(tmp_path / "table")
+    appender = Appender(path, "app", committed(FIRST))
+    numbered(path, range(1, 6))
+    if rewriter == "erasure":
+        erase_keys(appender, (6, FIRST), ["b"], 5, is_shared=False)
+    else:
+        DeltaTable(path).optimize.compact()
+    with pytest.raises(SinkRefused, match=r"rows of batches after 2 .*`seq > 2` there, and run again"):
+        restart_after(appender, 2, FIRST)
+    DeltaTable(path).delete("seq > 2")
+    restart_after(appender, 2, FIRST)
+    assert set(seqs_in(path)) == {1, 2}
+    append(path, "app", 3, pa.table({"key": ["a"], "seq": pa.array([3], pa.int64())}).to_reader(), 0)
+    assert seqs_in(path)[-1] == 3
+
+
+def test_column_new_in_its_case_only_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    table_of(path, pa.int64())
+    with pytest.raises(SinkRefused, match="column n of earlier batches is N now"):
+        require_room(path, pa.schema([("N", pa.int64())]))

@@ -297,7 +297,8 @@ class SinkTable(CatalogTable):
                 scan = ArrowScan(metadata, io, projected_schema=columns, row_filter=AlwaysTrue())
                 return scan.to_table([task])  # noqa: B023
 
-            removed = removal.rows(read(schema.select(*removal.columns)))
+            # Rows of others can have no stream or batch: what is not known to be ours stays.
+            removed = pc.fill_null(removal.rows(read(schema.select(*removal.columns))), False)
             if pc.any(removed).as_py():
                 rest = read(schema).filter(pc.invert(removed))
                 yield task.file, self._written(transaction, rest)

@@ -187,6 +187,8 @@ def _missing_columns(connection: Connection, layout: Layout) -> list[Column[Any]
     dialect = dialect_named(connection.dialect.name)
     existing = dialect.columns(connection, layout.table)
     missing = [column for column in layout.table.columns if column.name not in existing]
+    if dialect.ignores_case:
+        _check_case(dialect, layout, missing, existing)
     _check_key(connection, layout, missing)
     require_room(connection.dialect, layout, existing)
     unusable = dialect.check_existing(connection, layout.table, layout.target.mode)
@@ -199,6 +201,20 @@ def _missing_columns(connection: Connection, layout: Layout) -> list[Column[Any]
             f"{unusable.fix}; nothing was published.",
         )
     return missing
+
+
+def _check_case(
+    dialect: SqlDialect, layout: Layout, missing: Iterable[Column[Any]], existing: Iterable[str]
+) -> None:
+    """Check that no column that is missing differs from an existing one in case only. Raises SinkRefused."""
+    spelled = {name.lower(): name for name in existing}
+    for column in missing:
+        if (was := spelled.get(column.name.lower())) is not None:
+            raise SinkRefused(
+                f"The SQL table {layout.target.table} has the column {was}, and {column.name} is emitted: "
+                f"{dialect.title} takes both for one",
+                f"Emit it as {was}, or rename the column of the table; nothing was published.",
+            )
 
 
 def _check_key(connection: Connection, layout: Layout, missing: Sequence[Column[Any]]) -> None:
@@ -257,6 +273,11 @@ def _check_names(dialect: SqlDialect, layout: Layout) -> None:
             raise SinkRefused(
                 f"The name {name} has {len(name.encode())} bytes; {dialect.title} takes {most}",
                 "Give the table or the column a shorter one; nothing was published.",
+            )
+        if name in dialect.taken_names:
+            raise SinkRefused(
+                f"Each table of {dialect.title} has a column {name} already",
+                f"`select` it under another name, such as event_{name}; nothing was published.",
             )
         if any(character in name for character in dialect.refused_in_names):
             raise SinkRefused(

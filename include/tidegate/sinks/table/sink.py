@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
@@ -32,12 +32,12 @@ from tidegate.sinks.outbox import Outbox, table_rows
 from tidegate.sinks.places import require_apart
 from tidegate.sinks.port import Dataset, OpenSink, folder_dataset
 from tidegate.sinks.table.erasure import remove_keys
+from tidegate.sinks.table.later_files import files_after
 from tidegate.sinks.table.model import TableSink
 from tidegate.storage.delta import (
     delta_errors,
     existing_table,
     flush_commits,
-    log_entry,
     merged_columns,
     open_table,
     storage_options,
@@ -193,14 +193,16 @@ def _require_format(table: DeltaTable, path: str) -> None:
 def restart_after(appender: Appender, seq: int, attempt: str) -> None:
     """Set a table's progress to batch `seq` of an attempt, and remove the files of later batches.
 
-    Rows that another program has rewritten into other files remain. Raises ProgressUnreadable, Fenced,
-    LakeUnavailable.
+    Raises SinkRefused if rows of later batches are in files that do not show whose they are: another program,
+    or an erasure, has rewritten them. Raises ProgressUnreadable, Fenced, LakeUnavailable.
     """
     path, application = appender.path, appender.application
     with delta_errors(path), failpoint("table.restart"):
         table = existing_table(path)
-        if table is not None and read_progress(table, path, application) >= seq:
-            _mark(appender, table, (seq, attempt), _files_after(table, path, application, seq))
+        newest = read_progress(table, path, application) if table is not None else 0
+        if table is not None and newest >= seq:
+            later = files_after(table, path, application, seq) if newest > seq else {}
+            _mark(appender, table, (seq, attempt), later)
 
 
 def seal(appender: Appender, seq: int, attempt: str) -> bool:
@@ -242,7 +244,7 @@ def _mark(appender: Appender, table: DeltaTable, batch: tuple[int, str], removed
     numbers = [Transaction(appender.application, seq), Transaction(appender.attempts, number_of(attempt))]
     try:
         table.create_write_transaction(
-            [RemoveAction(file, True, 0, size) for file, size in removed.items()],
+            [RemoveAction(unquote(file), True, 0, size) for file, size in removed.items()],
             mode="append",
             schema=table.schema(),
             commit_properties=CommitProperties(app_transactions=numbers),
@@ -250,26 +252,6 @@ def _mark(appender: Appender, table: DeltaTable, batch: tuple[int, str], removed
     except CommitFailedError as error:
         raise Fenced(f"Another publisher wrote to {path} at the same time", "Run again.") from error
     flush_commits(path, open_table(path), appender.application)
-
-
-def _files_after(table: DeltaTable, path: str, application: str, seq: int) -> dict[str, int]:
-    """Return path and bytes of each current file of the table that a batch after `seq` has added."""
-    added: set[str] = set()
-    # Newest first, down to the commit of a batch that stays: older commits have none of later batches.
-    for version in range(table.version(), -1, -1):
-        actions = log_entry(Store(path), version)
-        batches = [action["txn"]["version"] for action in actions if _is_of(action, application)]
-        if not actions or any(batch <= seq for batch in batches):
-            break
-        if batches:
-            added |= {action["add"]["path"] for action in actions if "add" in action}
-    # Another program may have rewritten files since: only files that the table still has can be removed.
-    current = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
-    return {file["path"]: file["size_bytes"] for file in current if file["path"] in added}
-
-
-def _is_of(action: Mapping[str, Any], application: str) -> bool:
-    return bool(action.get("txn", {}).get("appId") == application)
 
 
 def require_room(path: str, rows: pa.Schema) -> None:
@@ -338,7 +320,22 @@ class OpenDeltaTable(OpenSink[TableSink]):
 
     def erasure_effect(self) -> str:
         """Return a sentence on the rows, and on the table's earlier versions."""
-        return f"{self.name}: all rows of the keys are deleted, and with them the table's earlier versions."
+        effect = f"{self.name}: all rows of the keys are deleted, and with them the table's earlier versions."
+        if pipelines := ", ".join(self._other_pipelines()):
+            effect += f" So are rows with such keys of {pipelines}, which a row of this table does not name."
+        return effect
+
+    def _other_pipelines(self) -> list[str]:
+        """Return the other pipelines that have published to the table, which then has a path."""
+        own, ledger = self.context.stream.pipeline, self.context.ledger
+        streams = ledger.streams() if self.declared.path is not None else []
+        return sorted(
+            {
+                stream.pipeline
+                for stream in streams
+                if stream.pipeline != own and ledger.last_published(stream, self.name)
+            }
+        )
 
     def check_progress(self) -> None:
         """Check that the table has what was published to it, and nothing that this ledger has not

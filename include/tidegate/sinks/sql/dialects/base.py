@@ -132,6 +132,10 @@ class SqlDialect:
     """What stands before a new column in ALTER TABLE."""
     refused_in_names: ClassVar[str] = ""
     """The characters that no name of a table or column can have."""
+    ignores_case: ClassVar[bool] = False
+    """Whether names of columns that differ in case only are one, also in quotes."""
+    taken_names: ClassVar[frozenset[str]] = frozenset()
+    """The names that no column can have, since each table has such columns already."""
     longest_name: ClassVar[int | None] = None
     """The longest name of a table or column in bytes, where a database cuts longer ones or refuses them."""
     longest_key: ClassVar[int | None] = None

@@ -52,6 +52,7 @@ class Duckdb(SqlDialect):
     title = "DuckDB"
     plugin = "duckdb_engine"
     is_file = True
+    ignores_case = True
     json_name = "JSON"
     has_arrays = True
 

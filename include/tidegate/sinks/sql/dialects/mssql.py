@@ -18,6 +18,7 @@ from tidegate.sinks.sql.dialects.merge import Merge
 class SqlServer(SqlDialect):
     title = "SQL Server"
     add_column = "ADD"
+    ignores_case = True
     longest_name = 128
     has_nan = False
     has_infinity = False

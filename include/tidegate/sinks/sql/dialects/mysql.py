@@ -40,6 +40,7 @@ class Mysql(SqlDialect):
     title = "MySQL or MariaDB"
     driver = "pymysql"
     has_transactional_ddl = False
+    ignores_case = True
     refused_in_names = "%"  # pymysql formats it in some parts of a statement, and not in others
     longest_name = 64
     json_name = "JSON"

@@ -12,12 +12,27 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
 from tidegate.postgres import connect_options
-from tidegate.sinks.sql.dialects.base import SqlDialect, Writer, inserting, replacing, sqlstate
+from tidegate.sinks.sql.dialects.base import SqlDialect, Unusable, Writer, inserting, replacing, sqlstate
 from tidegate.sinks.sql.dialects.copy import CopyWriter, ShardTables
 
 # SQLSTATE classes of errors about a row: data, integrity, a view's check; and single ones: a value is too
 # long for an index, a trigger has raised an error
 _OF_A_ROW = ("22", "23", "44", "54000", "P0001")
+_INEXACT_KEY = """
+SELECT format_type(a.atttypid, NULL) || coalesce(' COLLATE ' || c.collname, '')
+FROM pg_attribute a LEFT JOIN pg_collation c ON c.oid = a.attcollation
+WHERE a.attrelid = CAST(:name AS regclass) AND a.attname = 'key'
+AND (NOT c.collisdeterministic OR a.atttypid = 'bpchar'::regtype OR format_type(a.atttypid, NULL) ~ 'citext')
+"""
+"""The type of a column `key` that compares keys by another rule than byte by byte."""
+_USABLE_KEYS = """
+SELECT array_agg(a.attname::text) FROM pg_index i
+CROSS JOIN unnest(i.indkey::int[]) WITH ORDINALITY k (number, place)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indrelid = CAST(:name AS regclass) AND i.indisunique AND i.indimmediate AND i.indisvalid
+AND i.indpred IS NULL AND i.indexprs IS NULL AND k.place <= i.indnkeyatts GROUP BY i.indexrelid
+"""
+"""The columns of each unique index that ON CONFLICT can use."""
 STAGED_ROWS = 1_000
 """From so many rows on they are staged: for fewer, a temporary table costs more than it saves."""
 
@@ -26,6 +41,7 @@ class Postgresql(SqlDialect):
     title = "PostgreSQL"
     driver = "psycopg"
     longest_name = 63
+    taken_names = frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"})
     # an index entry, with the window's numbers and headers, must fit into a third of a page of 8 KiB
     longest_key = 2_600
     has_zero_character = False
@@ -58,6 +74,27 @@ class Postgresql(SqlDialect):
         return (
             f"Run `ALTER TABLE {table} ALTER COLUMN {column} TYPE {type_}`; then run again, nothing is lost."
         )
+
+    def check_existing(self, connection: Connection, table: Table, mode: str) -> Unusable | None:
+        if mode in ("append", "history"):  # no row is looked up by its key
+            return None
+        # not by SQLAlchemy, which doubles `%` for the driver
+        names = (part.replace('"', '""') for part in (table.schema, table.name) if part is not None)
+        name = {"name": ".".join(f'"{part}"' for part in names)}
+        type_ = connection.execute(text(_INEXACT_KEY), name).scalar()
+        if type_ is not None:
+            return Unusable(
+                f"its column key is {type_}, to which keys that differ can be one",
+                "Give it the type text with a deterministic collation",
+            )
+        key = sorted(column.name for column in table.primary_key)
+        if key not in (sorted(names) for (names,) in connection.execute(text(_USABLE_KEYS), name)):
+            return Unusable(
+                "its unique index on the key is of some rows only, or is deferrable, and an upsert takes "
+                "neither",
+                f"Add a unique index on {', '.join(key)} that is not",
+            )
+        return None
 
     def refuses_row(self, error: DBAPIError) -> bool:
         return sqlstate(error).startswith(_OF_A_ROW)

@@ -6,15 +6,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import URL, Connection, Dialect, Engine, Integer, Numeric, Table, event
+from sqlalchemy import URL, Connection, Dialect, Engine, Integer, Numeric, Table, event, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.types import TypeEngine, UserDefinedType
 
-from tidegate.sinks.sql.dialects.base import SqlDialect, inserting, replacing
+from tidegate.sinks.sql.dialects.base import SqlDialect, Unusable, inserting, replacing
 
 _WRONG_STATEMENT = 1  # SQLITE_ERROR; every other code is about the file or about a row
 _OF_A_ROW = (18, 19, 20)  # SQLITE_TOOBIG, SQLITE_CONSTRAINT, SQLITE_MISMATCH
+_INEXACT_KEY = """
+SELECT x.coll FROM pragma_index_list(:name) i, pragma_index_xinfo(i.name) x
+WHERE i."unique" AND x.key AND x.name = 'key' AND x.coll <> 'BINARY'
+"""
 _EXACT_DIGITS = 15
 """The digits of a decimal that SQLite's numbers store exactly; decimals with more digits are stored as
 texts.
@@ -24,6 +28,7 @@ texts.
 class Sqlite(SqlDialect):
     title = "SQLite"
     is_file = True
+    ignores_case = True
     can_try_rows = True
     has_nan = False  # it stores NULL instead, without an error
 
@@ -62,6 +67,15 @@ class Sqlite(SqlDialect):
 
     def widening(self, table: str, column: str, type_: str) -> str:
         return f"Write the table anew with {column} as {type_}, which SQLite does not change; then run again."
+
+    def check_existing(self, connection: Connection, table: Table, mode: str) -> Unusable | None:
+        collation = connection.execute(text(_INEXACT_KEY), {"name": table.name}).scalar()
+        if mode in ("append", "history") or collation is None:
+            return None
+        return Unusable(
+            f"its column key has the collation {collation}, to which keys that differ can be one",
+            "Make the table anew with a key of the collation BINARY",
+        )
 
     def upsert(self, table: Table, key: Sequence[str]) -> Any:
         return replacing(sqlite.insert(table), table, key)
