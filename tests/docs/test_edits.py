@@ -85,6 +85,9 @@ CASES: dict[str, list[str]] = {
     "`select`, `reduce`: a column or an aggregate removed": [
         *("an emitted column less", "an aggregate less", "a column less of which only hashes are kept")
     ],
+    "`select`, `reduce`: a column whose name differs from an earlier one in case only": [
+        *("a column's name in another case", "a column's name in another case, by an alias")
+    ],
     "`select`, `reduce`: a column renamed with `aliases`": [
         *("an emitted column's name", "an emitted column's name and type", "an aggregate's name"),
         "the fields of events",

@@ -20,6 +20,7 @@ from tidegate.cli.commands.erase import _lines
 from tidegate.erasure import ErasedKeys, plan_erasure, requested_keys
 from tidegate.errors import Halted, KeyErased, SinkUnavailable, TidegateError
 from tidegate.inspect.explain import explain
+from tidegate.ledger import Ledger
 from tidegate.maintenance import compact_state
 from tidegate.storage import Name
 
@@ -257,6 +258,7 @@ def test_compaction_at_work_keeps_no_erased_key(canary: Canary, monkeypatch: pyt
     monkeypatch.setattr(App, "write_manifest", overtaken)
     assert compact_state(canary.app, canary.stream).note == "another compaction was faster"
     assert canary.app.ledger.snapshots(canary.stream) == []
+    assert traces_of(canary.folder)[KEY] == []
 
 
 def test_snapshots_are_rewritten_too(canary: Canary) -> None:
@@ -285,3 +287,15 @@ def test_plan_names_sinks_that_were_removed(canary: Canary) -> None:
     (certificate,) = canary.erase()
     assert any("sql:newest: it is not a sink of visitors/1" in remark for remark in certificate.remarks)
     assert (KEY,) in canary.query("SELECT key FROM newest")
+
+
+def test_killed_compaction_keeps_no_erased_key(canary: Canary, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "add_snapshot", killed)
+        with pytest.raises(KeyboardInterrupt):
+            compact_state(canary.app, canary.stream)
+    canary.erase()
+    assert traces_of(canary.folder)[KEY] == []

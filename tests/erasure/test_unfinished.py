@@ -17,7 +17,11 @@ from tests.erasure.test_traces import ledger_text, write_page
 from tests.generations.two_generations import Beside
 from tidegate import failpoints
 from tidegate.cli import cli
+from tidegate.erasure import erase, plan_erasure, requested_keys
+from tidegate.generations import drop_generation
 from tidegate.inspect import stream_condition
+from tidegate.ledger import Stream
+from tidegate.ledger.facts import Recovery
 
 SINKS = "  - {kind: sql, table: every, mode: append}\n  - {kind: table, stage: first}"
 
@@ -183,3 +187,16 @@ def test_forgotten_pipeline_still_shows_its_certificates(canary: Canary) -> None
     canary.file.unlink()
     done(canary, "recover", "visitors", "--choose", "forget", "--yes")
     assert "visitors/1" in done(canary, "erase", "visitors", "--certificates")
+
+
+def test_recoveries_of_dropped_generations_lose_keys(tmp_path: Path) -> None:
+    beside = Beside(tmp_path / "home")
+    beside.decide(beside.old, 3, [(KEY, 1), ("a", 3)])
+    beside.fill([(KEY, 10)])
+    beside.promote(beside.new)
+    app = beside.old.app
+    app.ledger.add_recovery(Recovery(Stream("visitors", 1), "give-up", f"The key {KEY} is too long", (), "x"))
+    drop_generation(app, Stream("visitors", 1), "drop")
+    keys = requested_keys(app, "visitors", None, [KEY])
+    erase(app, plan_erasure(app, "visitors", keys), "me", lambda _: None)
+    assert traces_of(tmp_path, [KEY]) == {KEY: []}

@@ -17,7 +17,7 @@ from tidegate import failpoints, inspect
 from tidegate.app import leased
 from tidegate.batch import publish
 from tidegate.batch.lookups import _readable
-from tidegate.errors import Fenced, Halted, LeaseHeld, SettingsInvalid, TidegateError
+from tidegate.errors import Fenced, Halted, LakeDamaged, LeaseHeld, SettingsInvalid, TidegateError
 from tidegate.generations import (
     Approval,
     drop_generation,
@@ -27,6 +27,7 @@ from tidegate.generations import (
     replaced_stream,
     rollback,
 )
+from tidegate.inspect import stream_condition
 from tidegate.ledger import Snapshot, Stream
 from tidegate.ledger.stream_condition import ConditionKind
 from tidegate.maintenance.cleaning import remove_history
@@ -387,3 +388,19 @@ def test_retried_rollback_goes_back_once(beside: Beside) -> None:
     with pytest.raises(Halted, match="visitors/2 is in charge, by promotion 4"):
         rollback(app, "visitors", "back")
     assert beside.in_charge == 2
+
+
+def test_older_batch_that_fails_halts_the_stream(beside: Beside) -> None:
+    beside.fill()
+    for file in (beside.old.folder / "lake/visitors/g2").rglob("outbox/_files/0000000001*/*.parquet"):
+        file.unlink()
+    with pytest.raises(LakeDamaged):
+        beside.promote(beside.new)
+    assert stream_condition(beside.old.app, beside.new.stream).condition.label == "halted"
+
+
+def test_withheld_beside_a_retired_one_is_reported(beside: Beside) -> None:
+    beside.fill()
+    beside.old.file.unlink()
+    condition = stream_condition(beside.old.app, beside.new.stream)
+    assert "nothing of visitors is published: generation 1 is in charge" in condition.causes[0].what

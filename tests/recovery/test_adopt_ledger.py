@@ -272,3 +272,18 @@ def test_mark_is_whole_wherever_its_replacement_stops(
     with pytest.raises(FailpointRaised):
         stream.lake.marks.adopt("another")
     assert stream.lake.marks.all() == before
+
+
+def test_adopted_rollback_publishes_the_next_batch(promoted: Promoted) -> None:
+    promoted.decide(promoted.old, 3, [("a", 3)])
+    promoted.decide(promoted.new, 3, [("a", 30)])
+    promoted.promote(promoted.new)
+    promoted.rollback()
+    promoted.restore()
+    promoted.old.suffix = promoted.new.suffix = "0000000b"
+    promoted.adopt("--yes")
+    for number in ("1", "2"):
+        again = ("--generation", number, "--choose", "send-again", "--yes")
+        assert recover(promoted.old.environment, "visitors", *again).exit_code == 0
+    promoted.decide(promoted.old, 3, [("a", 3)])
+    assert ("visitors/1", 3, "a", 3) in promoted.sent()

@@ -17,6 +17,9 @@ from tidegate.app.lease import is_marked_dropped
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SettingsInvalid
 from tidegate.generations import drop_generation, open_generation
 from tidegate.ledger import Stream, schema
+from tidegate.recovery import Situation, carry_out
+from tidegate.recovery.remedy import Options
+from tidegate.recovery.sinks import SendAgain
 
 
 @pytest.fixture
@@ -194,3 +197,50 @@ def test_dropped_generation_needs_no_other_ledger(
     shown = recover(stuck.old.environment, "visitors", "--generation", "1").output
     assert "adopt-ledger" not in shown
     assert "promote" not in shown
+
+
+def test_withheld_generation_sends_no_batch_again(tmp_path: Path) -> None:
+    beside = Beside(tmp_path)
+    beside.fill()
+    beside.promote(beside.new)
+    sent = beside.sent()
+    refused = recover(
+        *(beside.old.environment, "visitors", "--generation", "1", "--choose", "send-again"),
+        *("--sink", "sql:seconds", "--from-batch", "1", "--yes"),
+    )
+    assert "another generation is in charge, so none is sent" in str(refused.exception)
+    assert beside.sent() == sent
+
+
+def test_stuck_generation_is_replaced_after_a_rollback(tmp_path: Path) -> None:
+    beside = Beside(tmp_path)
+    beside.fill()
+    beside.promote(beside.new)
+    beside.rollback()
+    beside.old.commit(3, {"first": [("a", 30)], "second": [("a", 30)]})
+    beside.old.lease.release()
+    for file in (tmp_path / "lake" / "visitors" / "g1").rglob("outbox/_files/0000000003*/*.parquet"):
+        file.unlink()
+    with pytest.raises(LakeDamaged):
+        beside.old.publish(3)
+    beside.decide(beside.new, 3, [("a", 31)])
+    chosen(beside, "promote", "--generation", "2", "--yes", "--by", "ada")
+    assert beside.in_charge == 2
+
+
+def test_refused_promotion_gives_no_batch_up(stuck: Beside) -> None:
+    stuck.old.app.ledger.acquire(stuck.old.stream, "scheduled__1")
+    refused = recover(
+        *(stuck.old.environment, "visitors", "--choose", "promote", "--generation", "1", "--yes")
+    )
+    assert isinstance(refused.exception, LeaseHeld)
+    assert stuck.old.app.ledger.given_up(stuck.new.stream) == []
+
+
+def test_batch_published_meanwhile_is_not_sent_again(tmp_path: Path) -> None:
+    beside = Beside(tmp_path)
+    situation = Situation(beside.old.app, beside.old.stream, Options("send-again", sinks=("sql:seconds",)))
+    proposal = SendAgain().propose(situation)
+    assert proposal is not None
+    beside.decide(beside.old, 3, [("a", 3)])
+    assert carry_out(situation, proposal, "ada")[0] == "sql:seconds is published to from batch 4 on."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tidegate.app.lease import claim_promotions, failures_noted, leased, timed
@@ -83,11 +83,27 @@ def publish_decided(app: App, lease: LeasedLedger, open_session: OpenSession | N
     Raises LedgerMismatch if another ledger, or a later state of this one, has promoted a generation.
     """
     claim_promotions(app, lease.stream.pipeline)
+    head = lease.head(lease.stream).seq
     for plan in lacking_batches(lease, lease.stream):
-        with failures_noted(lease, plan.seq, "publish"):
+        with _failures_noted(lease, plan.seq, head):
             _publish(app, lease, plan, open_session)
     if lease.head(lease.stream).send_from is not None:
         lease.end_sending_again()
+
+
+@contextmanager
+def _failures_noted(lease: LeasedLedger, seq: int, head: int) -> Iterator[None]:
+    """Record the error that the publication of a batch fails with; also of the head, which waits for it: the
+    condition of a stream is derived from the head's failure.
+    """
+    try:
+        with failures_noted(lease, seq, "publish"):
+            yield
+    except TidegateError as error:
+        if seq != head:
+            with suppress(TidegateError):  # the first error is the one to report
+                lease.note_failure(head, "publish", error)
+        raise
 
 
 def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:

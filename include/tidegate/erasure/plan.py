@@ -98,6 +98,11 @@ def plan_erasure(app: App, pipeline: str, keys: ErasedKeys | None) -> list[Plann
     """
     charge, streams = app.ledger.charge(pipeline), streams_of(app, pipeline)
     keys = keys or _unfinished_keys(app, streams)
+    if keys is not None:
+        for other in app.ledger.streams():
+            # One without a batch is not in `streams`, and its first batch may have read the keys.
+            if other.pipeline == pipeline and other not in streams:
+                require_no_plan(app.ledger, other)
     planned = (_planned(app, charge, stream, keys) for stream in streams)
     return [erasure for erasure in planned if erasure is not None]
 

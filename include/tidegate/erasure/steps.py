@@ -30,6 +30,7 @@ from tidegate.erasure.deletions import erasure_batch
 from tidegate.erasure.files import read_manifests_of, rewrite
 from tidegate.erasure.keys import ErasedKeys
 from tidegate.erasure.plan import PlannedErasure, unfinished_in
+from tidegate.errors import Halted
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Erasure, LeasedLedger, Stream
 from tidegate.ledger.facts import salted
@@ -66,9 +67,23 @@ def erase(
         # killed goes on in all of them.
         for lease, erasure in zip(leases, erasures, strict=True):
             _begin(app, lease, erasure, by, progress)
+        _require_all_streams(app, planned)
         for lease, erasure in zip(leases, erasures, strict=True):
             _finish(app, lease, erasure, progress)
     return [app.ledger.erasures(erasure.stream)[-1] for erasure in erasures]
+
+
+def _require_all_streams(app: App, planned: Sequence[PlannedErasure]) -> None:
+    """Raise Halted if a generation has got batches since the plan: it may have begun with the keys."""
+    if not any(erasure.keys.texts for erasure in planned):
+        return  # the keys are forgotten already
+    pipeline, streams = planned[0].stream.pipeline, {erasure.stream for erasure in planned}
+    for stream in app.ledger.streams():
+        if stream.pipeline == pipeline and stream not in streams and app.ledger.head(stream).seq:
+            raise Halted(
+                f"{stream} has got its first batch meanwhile, and may have the keys",
+                f"Let the erasure go on there, too: tidegate erase {pipeline} --yes.",
+            )
 
 
 def _begin(

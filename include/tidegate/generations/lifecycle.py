@@ -16,6 +16,7 @@ from tidegate.batch.suites import pinned
 from tidegate.errors import Halted, PipelineChanged, SettingsInvalid
 from tidegate.failpoints import failpoint
 from tidegate.ledger import Attempt, Head, LeasedLedger, LedgerReader, Plan, Stream
+from tidegate.ledger.erasure import require_no_erasure
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, planned_pipelines
 from tidegate.model.compiled import compile_pipeline
 from tidegate.model.kernel_stages import state_stages
@@ -136,7 +137,9 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
     Raises LeaseHeld, Fenced, Halted if it has a batch; StateGivenUp; PipelineChanged where the file
     does not fit that state; LakeDamaged, LakeUnavailable. Then it is empty still.
     """
-    # Without the origin's lease: a committed batch and its state do not change any more.
+    # Without the origin's lease: only an erasure changes a committed batch's state, which the ledger checks.
+    rewrites = app.ledger.rewrites(origin)
+    require_no_erasure(origin, app.ledger.head(origin).erasure)
     plan, last = app.ledger.plan(origin, seq), app.ledger.attempt(origin, seq)
     if plan is None or last is None:
         raise missing_of_head(app.ledger, origin, seq, "plan")
@@ -155,7 +158,13 @@ def begin_from(app: App, pipeline: Pipeline, origin: Stream, seq: int, run_id: s
         counts = running_counts(last)
         attempt = Attempt(lease.stream, FIRST, manifest, counts, validated=True, times=last.times)
         # One transaction decides the batch and notes the origin: before it, the generation is empty.
-        lease.begin_from((first, attempt), origin, seq)
+        try:
+            lease.begin_from((first, attempt), origin, seq, rewrites)
+        except Halted:
+            # An erasure has begun since: what was read before it must not stay.
+            for file in files:
+                app.lake(lease.stream).store.delete(file.path)
+            raise
         lease.release()
 
 

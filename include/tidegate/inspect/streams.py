@@ -228,21 +228,20 @@ def with_files(app: App, facts: Iterable[StreamFacts]) -> list[StreamFacts]:
     for entry in catalog_entries(app):
         for own in entry.streams[:1]:
             by_pipeline[own.pipeline].append(entry)
-    return [
-        _with_file(
-            recorded,
-            [entry for entry in by_pipeline[recorded.stream.pipeline] if entry.is_file_of(recorded.stream)],
-        )
-        for recorded in facts
-    ]
+    return [_with_file(recorded, by_pipeline[recorded.stream.pipeline]) for recorded in facts]
 
 
-def _with_file(facts: StreamFacts, files: Sequence[CatalogEntry]) -> StreamFacts:
+def _with_file(facts: StreamFacts, entries: Sequence[CatalogEntry]) -> StreamFacts:
+    """Return the facts of a stream with those of its file. `entries`: those of its pipeline."""
+    files = [entry for entry in entries if entry.is_file_of(facts.stream)]
+    in_charge = Stream(facts.stream.pipeline, facts.in_charge or facts.stream.generation)
+    is_read = any(entry.is_file_of(in_charge) for entry in entries)
     # A file without mistakes has the stream, whatever stray copies there are. Two files of one generation are
     # both refused, with the same cause.
     owner = min(files, key=lambda entry: entry.pipeline is None, default=None)
     mistakes = [str(problem) for problem in owner.problems] if owner is not None else []
-    facts = replace(facts, has_file=bool(files), file_mistake="; ".join(mistakes))
+    mistake = "; ".join(mistakes)
+    facts = replace(facts, has_file=bool(files), file_mistake=mistake, is_read_in_charge=is_read)
     if owner is None or owner.pipeline is None:
         return facts
     # The file's, and not that of the last plan: Airflow starts runs by the file as it is now.

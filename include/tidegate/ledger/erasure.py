@@ -103,7 +103,10 @@ def remove_samples(
         is_result = and_(in_stream(quality, stream), quality.c.seq == seq)
         connection.execute(update(quality).where(is_result).values(emptied))
     for table, columns in _TEXTS:
-        for row in connection.execute(rows_of(table, stream)).all():
+        # Those of a generation that was dropped stay in the ledger, and no erasure of its own comes.
+        is_of_pipeline = table.c.pipeline == stream.pipeline
+        is_listed = is_of_pipeline if table is schema.recoveries else in_stream(table, stream)
+        for row in connection.execute(select(table).where(is_listed)).all():
             _redact(connection, table, row, columns, redacted)
 
 

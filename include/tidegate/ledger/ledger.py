@@ -32,6 +32,7 @@ from tidegate.ledger.rows import (
     columns_of,
     greatest,
     in_stream,
+    lock_head,
     promotions_of,
     rows_of,
     stream_key,
@@ -150,7 +151,7 @@ class Ledger(LedgerReader):
         """
         table, stream = schema.snapshots, snapshot.stream
         with self._writing("add_snapshot") as connection:
-            _lock_head(connection, stream)
+            lock_head(connection, stream)
             if greatest(connection, table.c.seq, stream) != after or snapshot.seq <= after:
                 return False
             if count_rewrites(connection, stream) != rewrites:
@@ -166,7 +167,7 @@ class Ledger(LedgerReader):
         """
         table, stream = schema.recoveries, recovery.stream
         with self._writing("add_recovery") as connection:
-            _lock_head(connection, stream)
+            lock_head(connection, stream)
             number = greatest(connection, table.c.number, stream) + 1
             row = stream_key(stream) | columns_of(recovery) | {"number": number, "decided_at": self._now()}
             # PostgreSQL refuses a text that is longer than its column.
@@ -269,12 +270,6 @@ def _is_empty(connection: Connection, stream: Stream) -> bool:
     if head.seq or head.dropped_at is not None:
         return False
     return connection.execute(rows_of(schema.plans, stream)).first() is None
-
-
-def _lock_head(connection: Connection, stream: Stream) -> None:
-    """Lock the head's row with an update that has no effect, so that two processes decide one by one."""
-    heads = schema.heads
-    connection.execute(update(heads).where(in_stream(heads, stream)).values(seq=heads.c.seq))
 
 
 def current_ledger(url: str) -> Ledger:

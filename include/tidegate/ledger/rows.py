@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, Connection, Row, Select, Table, and_, func, select
+from sqlalchemy import Column, Connection, Row, Select, Table, and_, func, select, update
 
 from tidegate.errors import Halted
 from tidegate.ledger import schema
@@ -38,6 +38,12 @@ def greatest(connection: Connection, number: Column[Any], stream: Stream, *condi
     """Return the greatest number in a column of a stream's rows that fulfil all conditions; 0 if none."""
     query = select(func.max(number)).where(in_stream(number.table, stream), *conditions)
     return connection.execute(query).scalar() or 0
+
+
+def lock_head(connection: Connection, stream: Stream) -> None:
+    """Lock the head's row with an update that has no effect, so that two processes decide one by one."""
+    heads = schema.heads
+    connection.execute(update(heads).where(in_stream(heads, stream)).values(seq=heads.c.seq))
 
 
 def stream_key(stream: Stream) -> dict[str, Any]:

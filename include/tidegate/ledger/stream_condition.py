@@ -123,6 +123,8 @@ class StreamFacts:
         unpublished: the sinks that lack the head's batch.
         unreadable: the error that kept the ledger's other facts from being read.
         is_withheld: another generation is in charge of publishing.
+        in_charge: that generation; None if every generation publishes.
+        is_read_in_charge: a pipeline file has the generation in charge.
         has_file: a pipeline file has this generation.
         file_mistake: what is wrong in the pipeline file; "" if nothing is.
         lag: in offsets; None if it was not asked.
@@ -138,6 +140,8 @@ class StreamFacts:
     unpublished: tuple[str, ...] = ()
     unreadable: TidegateError | None = None
     is_withheld: bool = False
+    in_charge: int | None = None
+    is_read_in_charge: bool = True
     has_file: bool = True
     file_mistake: str = ""
     lag: int | None = None
@@ -184,6 +188,7 @@ def _causes(facts: StreamFacts, now_ms: int) -> Iterator[Cause]:
     if not noted:
         yield from _left(facts, status, now_ms)
     if facts.has_file:
+        yield from _unread_in_charge(facts)
         yield from _ahead(facts, status, now_ms)
         yield from _unread(facts, status, now_ms)
 
@@ -256,6 +261,19 @@ def _left(facts: StreamFacts, status: StreamStatus, now_ms: int) -> Iterator[Cau
             f"batch {status.open_seq} was planned at {instant_text(status.planned_at * 1000)}, and no "
             "process works on it: its run has died, or waits",
             "The next run continues it; see that the DAG is not paused, and clear failed tasks.",
+        )
+
+
+def _unread_in_charge(facts: StreamFacts) -> Iterator[Cause]:
+    """Yield a cause if a generation withholds, and the one in charge, which would publish, reads no more."""
+    if facts.is_withheld and not facts.is_read_in_charge:
+        stream = facts.stream
+        yield Cause(
+            ConditionKind.BEHIND,
+            f"nothing of {stream.pipeline} is published: generation {facts.in_charge} is in charge, and no "
+            f"pipeline file has it; what {stream} decides is withheld",
+            f"Put this one in charge: tidegate generation promote {stream.pipeline} {stream.generation}; or "
+            f"restore the file of generation {facts.in_charge}.",
         )
 
 
@@ -340,6 +358,7 @@ def _facts(status: StreamStatus, batches: CurrentBatches, charge: Charge) -> Str
         open_attempt=following.attempt if following.plan is not None else None,
         unreadable=batches.unreadable,
         is_withheld=charge.withholds(stream.generation),
+        in_charge=charge.generation,
     )
     if decided.plan is None:
         return facts

@@ -14,6 +14,7 @@ from tidegate.failpoints import failpoint
 from tidegate.ledger import schema
 from tidegate.ledger.erasure import (
     add_erasure,
+    count_rewrites,
     end_erasure,
     forget_keys,
     point_to,
@@ -38,6 +39,7 @@ from tidegate.ledger.rows import (
     charge_in,
     columns_of,
     in_stream,
+    lock_head,
     manifest_out,
     plan_out,
     promotions_of,
@@ -182,15 +184,24 @@ class LeasedLedger(LedgerReader):
         except IntegrityError as error:
             raise self._lost() from error
 
-    def begin_from(self, batch: DecidedBatch, origin: Stream, origin_seq: int) -> None:
+    def begin_from(self, batch: DecidedBatch, origin: Stream, origin_seq: int, rewrites: int) -> None:
         """Let a new generation begin with the state of another one.
 
         Args:
             batch: the first batch of the new generation: it has that state, and emits nothing.
             origin: the other generation.
             origin_seq: the batch after which its state is taken.
+            rewrites: `LedgerReader.rewrites` of `origin` before its files were read.
+
+        Raises Halted if an erasure of `origin` is at work, or has rewritten its files since.
         """
         with self._fenced("begin_from") as connection:
+            # Its state may have an erased key, which the erasure would not look for here. Locked, so that an
+            # erasure begins before this or after it: then it finds this generation.
+            lock_head(connection, origin)
+            require_no_erasure(origin, self._head_of(connection, origin).erasure)
+            if count_rewrites(connection, origin) != rewrites:
+                raise Halted(f"Keys of {origin} were erased meanwhile", "Run the command again.")
             self._set_head(connection, origin_generation=origin.generation, origin_seq=origin_seq)
             self._add_decided(connection, batch)
 

@@ -116,17 +116,29 @@ def unread_in(app: App, stream: Stream, until: float) -> list[Listed]:
         return app.manifest(stream, batches[name]).without_expired(expired)
 
     reading = read_manifests(app, stream, snapshots)
-    standing = standing_in(names, oldest, expired.get("quarantine", 0))
+    unnoted = Standing.DEAD if _is_rewritten(app, stream) else Standing.PENDING
+    standing = standing_in(names, oldest, expired.get("quarantine", 0), unnoted)
     return list(unread_files(listed, standing, manifest, reading, until))
 
 
-def standing_in(names: KnownNames, oldest: int, expired: int) -> Callable[[str], Standing | None]:
+def _is_rewritten(app: App, stream: Stream) -> bool:
+    """Return whether an erasure has rewritten files, and is not finished. Then no compaction begins, and the
+    ledger refuses the snapshot of one that began before.
+    """
+    number = app.ledger.head(stream).erasure
+    return number is not None and app.ledger.erasures(stream)[number - 1].rewritten_at is not None
+
+
+def standing_in(
+    names: KnownNames, oldest: int, expired: int, unnoted: Standing = Standing.PENDING
+) -> Callable[[str], Standing | None]:
     """Return a function that gives the standing of a name of files; None for a name that is not tidegate's.
 
     Args:
         names: the names in the ledger.
         oldest: the batch of the oldest snapshot through which state is read.
         expired: the batch up to which quarantine is read no more.
+        unnoted: the standing of a snapshot that is not noted, and newer than all that are.
     """
     snapshots = {snapshot.name: snapshot.seq for snapshot in names.snapshots}
     newest = max(snapshots.values(), default=0)
@@ -135,7 +147,7 @@ def standing_in(names: KnownNames, oldest: int, expired: int) -> Callable[[str],
         if text in snapshots:
             return Standing.COMMITTED if seq >= oldest else Standing.DEAD
         # a compaction at work can still note its snapshot, but only if it is newer than all others
-        return Standing.DEAD if seq <= newest else Standing.PENDING
+        return Standing.DEAD if seq <= newest else unnoted
 
     def of_attempt(text: str, seq: int, epoch: int) -> Standing:
         if seq > names.head:

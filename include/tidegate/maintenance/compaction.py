@@ -62,13 +62,16 @@ def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: 
     rewrites = app.ledger.rewrites(stream)
     snapshots = app.ledger.snapshots(stream)
     base = snapshots[-1].seq if snapshots else 0
-    head = app.ledger.head(stream).seq
+    begun = app.ledger.head(stream)
+    head = begun.seq
     if head:
         check_owner(app, stream)
     with needed_by(state_named(stream, head)):
         manifests = read_manifests(app, stream, app.ledger.state_manifests(stream, head))
     before = _size_of(manifests)
     why_not = _why_not(head, base, manifests, only_if_due)
+    # It deletes what is not noted yet; one that begins after this line is counted in `rewrites`.
+    why_not = why_not if begun.erasure is None else "an erasure is not finished"
     if why_not or dry_run:
         return Compaction(stream, head, why_not or "would be compacted", before, before)
     with needed_by(state_named(stream, head)):
@@ -76,8 +79,18 @@ def compact_state(app: App, stream: Stream, only_if_due: bool = False, dry_run: 
     written = app.write_manifest(stream, snapshot)
     # Compare-and-set on the last snapshot: it is refused if another one was noted since it was read.
     if not app.ledger.add_snapshot(Snapshot(stream, head, written), base, rewrites):
+        # At once: an erasure that has rewritten files since does not know of these.
+        _remove_own(app, stream, snapshot)
         return Compaction(stream, head, "another compaction was faster", before, before)
     return Compaction(stream, head, "compacted", before, _size_of([snapshot]), snapshot.name)
+
+
+def _remove_own(app: App, stream: Stream, snapshot: Manifest) -> None:
+    """Delete the files of a snapshot that was refused, but not those of others, which it names again."""
+    store = app.lake(stream).store
+    for file in snapshot.files:
+        if file.path.split("/")[-2] == snapshot.name:
+            store.delete(file.path)
 
 
 def compact_overdue(app: App, stream: Stream) -> None:

@@ -194,23 +194,27 @@ def _lost_promotions(app: App, charge: Charge, unknown: Sequence[LedgerMark]) ->
             f"The marks of promotions from number {first} on are not all there",
             "Restore a newer backup of the ledger, or the pipeline's folder in the lake.",
         )
-    # Numbers begin at 1, so the promotion before `made` is at index `number - 2`.
-    promotions = [*charge.promotions, *decisions]
-    return [_as_far_as_known(app, made, promotions[made.number - 2]) for made in decisions]
+    adopted = charge
+    for made in decisions:
+        adopted = Charge((*adopted.promotions, _as_far_as_decided(app, made, adopted)))
+    return list(adopted.promotions[len(charge.promotions) :])
 
 
-def _as_far_as_known(app: App, made: Promotion, before: Promotion) -> Promotion:
-    """Return a lost promotion, limited to the batches that this ledger has.
+def _as_far_as_decided(app: App, made: Promotion, before: Charge) -> Promotion:
+    """Return a lost promotion, limited to the batches that this ledger has. `before`: the ones before it.
 
     Batches of the previous generation that are decided from now on are not published. A batch of net
     differences was decided with its promotion, so it is lost, too: the batches after the ledger's last one
     are published.
     """
     # Batches beyond the restored head no longer exist: their numbers will be used again.
-    replaced_seq = min(made.replaced_seq, app.ledger.head(before.stream).seq)
-    if not made.is_net:
-        return replace(made, replaced_seq=replaced_seq)
-    first_seq = min(made.first_seq, app.ledger.head(made.stream).seq + 1)
+    replaced_seq = made.replaced_seq
+    if before.generation is not None:
+        replaced = Stream(made.pipeline, before.generation)
+        replaced_seq = min(replaced_seq, app.ledger.head(replaced).seq)
+    # All that comes after the span before goes out: with the lost number, new batches up to it never would.
+    last = app.ledger.head(made.stream).seq if made.is_net else before.released(made.generation)
+    first_seq = min(made.first_seq, last + 1)
     return replace(made, replaced_seq=replaced_seq, first_seq=first_seq, is_net=False)
 
 

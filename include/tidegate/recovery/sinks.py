@@ -103,13 +103,13 @@ def _restart(situation: Situation, sink: OpenSink[Any]) -> _Restart | None:
         return None
     next_seq = _next_seq(situation.ledger, situation.stream, sink.name)
     first = next_seq if options.from_batch is None else options.from_batch
-    oldest = _oldest(situation)
+    oldest = _oldest(situation, next_seq)
     # A later first batch would leave a hole: the sink would count as having what it never had.
     if not oldest <= first <= next_seq:
+        why = f"{_WITHHELD}, so none is sent" if situation.is_withheld else "older ones are no longer kept"
         raise SettingsInvalid(
             f"Batch {first} cannot be the first that is sent again to {sink.name}",
-            f"It is one of {oldest} to {next_seq}: older ones are no longer kept, and the sink never had "
-            f"batch {next_seq}.",
+            f"It is one of {oldest} to {next_seq}: {why}, and the sink never had batch {next_seq}.",
         )
     return _Restart(sink, cause or f"{sink.name} is to get batches again.", first, next_seq)
 
@@ -144,8 +144,13 @@ def _next_seq(ledger: LedgerReader, stream: Stream, sink: str) -> int:
     return next(lacking, ledger.head(stream).seq + 1)
 
 
-def _oldest(situation: Situation) -> int:
-    """Return the oldest batch that the ledger still has completely, with all later ones."""
+def _oldest(situation: Situation, next_seq: int) -> int:
+    """Return the oldest batch that can be sent again: the ledger has it completely, and all later ones.
+
+    A generation that is not in charge sends nothing, and a promotion only what the sink never had.
+    """
+    if situation.is_withheld:
+        return next_seq
     return max(oldest_readable(situation.ledger.snapshots(situation.stream)), 1)
 
 
@@ -158,8 +163,8 @@ def _effects(situation: Situation, restart: _Restart) -> list[str]:
         f"It gets {batches_named(first, again[-1])}, {counted(records, 'record')}." if again else "",
         sink.restart_effect(first - 1),
     ]
-    if first == restart.next_seq and first > _oldest(situation):
-        oldest = _oldest(situation)
+    oldest = _oldest(situation, restart.next_seq)
+    if first == restart.next_seq and first > oldest:
         effects.append(
             f"Batches {oldest} to {first - 1}, which were sent before, are not sent again. To send them: "
             f"--from-batch {oldest}, or later."
@@ -186,13 +191,15 @@ def _send_again(situation: Situation, restarts: list[_Restart]) -> tuple[str, ..
     with situation.leased() as lease, situation.app.clusters:
         for restart in restarts:
             name = restart.sink.name
-            if name not in situation.options.sinks and _cause(situation, restart.sink) is None:
+            # Under the lease it is looked at anew: a run may have published since the proposal.
+            due = _restart(situation, restart.sink)
+            if due is None:
                 done.append(f"{name} needs it no longer, and was left as it is.")
                 continue
             # The sink first (decision 64): with the ledger first, a run in between would take them for sent.
-            identity = restart.sink.restart_after(lease, restart.first - 1)
-            lease.send_again(name, restart.first, identity)
-            done.append(f"{name} is published to from batch {restart.first} on.")
+            identity = due.sink.restart_after(lease, due.first - 1)
+            lease.send_again(name, due.first, identity)
+            done.append(f"{name} is published to from batch {due.first} on.")
         done += _catch_up(situation)
         done.append(_publish_rest(situation, lease))
     return tuple(done)

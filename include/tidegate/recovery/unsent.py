@@ -339,13 +339,15 @@ class Promote:
 
         def put_in_charge() -> tuple[str, ...]:
             by, run_id = situation.options.by, f"recover__{uuid4().hex[:8]}"
-            approval = Approval(by, replaced.generation) if by is not None else None
+            approval = Approval(by, len(charge.promotions)) if by is not None else None
             # A rollback needs no approval: that generation was in charge before.
             if not is_back:
                 require_approval(app, other, charge, approval)
             # Before anything is given up: no record may be lost for a promotion that is then refused.
             require_ready(app, app.ledger.head(other), app.ledger.head(replaced), may_be_behind=is_back)
-            done = _give_up_replaced(app, replaced)
+            with leased(app, other, run_id):  # a run at work there would refuse the promotion afterwards
+                done = _give_up_replaced(app, replaced, run_id)
+            # The run keeps both leases: the promotion goes on with them.
             if is_back:
                 rollback(app, pipeline, run_id)
             else:
@@ -355,11 +357,9 @@ class Promote:
         return Proposal(self.name, f"{replaced}: {batch.cause}", effects, put_in_charge, other)
 
 
-def _give_up_replaced(app: App, replaced: Stream) -> list[str]:
-    with leased(app, replaced, f"recover__{uuid4().hex[:8]}") as lease, app.clusters:
-        done = give_up_unsent(app, lease)
-        lease.release()
-    return done
+def _give_up_replaced(app: App, replaced: Stream, run_id: str) -> list[str]:
+    with leased(app, replaced, run_id) as lease, app.clusters:
+        return give_up_unsent(app, lease)
 
 
 def _other(situation: Situation, replaced: Stream, previous: int | None) -> Stream | None:
