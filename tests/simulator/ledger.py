@@ -76,6 +76,7 @@ class Tables:
     head: Row | None = None
     plans: dict[int, Plan] = field(default_factory=dict)
     planned_at: dict[int, float] = field(default_factory=dict)
+    specs: set[PlannedSpec] = field(default_factory=set)
     runs: dict[str, Run] = field(default_factory=dict)
     attempts: dict[tuple[int, str], tuple[int, Attempt]] = field(default_factory=dict)
     commits: dict[int, ManifestRef] = field(default_factory=dict)
@@ -323,6 +324,9 @@ class SimReader:
 
         return self._read("planned_specs", act)
 
+    def is_edited(self, stream: Stream) -> bool:
+        return self._read("is_edited", lambda: len(self._store.streams[stream].specs) > 1)
+
     def expired(self, stream: Stream, kind: Expiring) -> Expired:
         return self._read("expired", lambda: self._store.streams[stream].expired[kind])
 
@@ -555,6 +559,7 @@ class SimLeased(SimReader):
             if not self._store.checks.one_plan_per_batch:
                 tables.plans.pop(plan.seq, None)
             self._insert(tables.plans, plan.seq, plan)
+            tables.specs.add(plan.spec)
             _went_through(tables, "plan")
             tables.planned_at[plan.seq] = self._store.now()
             tables.runs[plan.run_id] = Run(plan.run_id, plan.seq)
@@ -644,7 +649,9 @@ class SimLeased(SimReader):
 
         self._store.write("ledger.promote", act)
 
-    def begin_from(self, batch: tuple[Plan, Attempt], origin: Stream, origin_seq: int) -> None:
+    def begin_from(self, batch: tuple[Plan, Attempt], origin: Stream, origin_seq: int, rewrites: int) -> None:
+        del rewrites  # no simulated person erases a key
+
         def act(tables: Tables) -> None:
             self._require_next(batch[0])
             self._row.origin = origin, origin_seq
@@ -671,6 +678,7 @@ class SimLeased(SimReader):
     def _add_decided(self, plan: Plan, attempt: Attempt) -> None:
         tables = self._store.streams[self.stream]
         tables.plans[plan.seq] = plan
+        tables.specs.add(plan.spec)
         tables.runs[plan.run_id] = Run(plan.run_id, plan.seq)
         tables.attempts[attempt.seq, attempt.name] = self.lease.epoch, attempt
         self._commit(plan, attempt)

@@ -232,12 +232,12 @@ def test_small_batch_asks_kafka_over_one_connection(line: Line) -> None:
     columns = ("connections", "questions", "reads", "writes")
     assert {step: tuple(counts[name] for name in columns) for step, counts in asked.items()} == {
         # for each topic: is it there, and from which timestamp on does it take records
-        "plan": (1, 9, 19, 3),
+        "plan": (1, 9, 18, 3),
         "compute": (1, 5, 8, 6),
-        "validate": (1, 10, 6, 4),
+        "validate": (1, 10, 7, 4),
         "commit": (1, 2, 5, 3),
         # for each sink: in which offsets its progress may be
-        "publish": (1, 10, 33, 5),
+        "publish": (1, 10, 32, 5),
     }
     assert sum(counts["statements"] for counts in asked.values()) < 180
     assert (asked["publish"]["producers"], asked["publish"]["consumers"]) == (2, 2)  # one for each sink

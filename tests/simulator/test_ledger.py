@@ -255,7 +255,7 @@ def reads_of_stream(stream: Stream) -> list[Callable[[Any], Any]]:
         lambda ledger: ledger.expired(stream, "quarantine"),
         lambda ledger: ledger.expired(stream, "outbox"),
         lambda ledger: ledger.first_needed(stream, 3),
-        lambda ledger: (ledger.planned_specs(stream), ledger.open_lookups()),
+        lambda ledger: (ledger.planned_specs(stream), ledger.is_edited(stream), ledger.open_lookups()),
         lambda ledger: stream in ledger.streams(),
         lambda ledger: [(made, made.manifest) for made in ledger.resolutions(stream)],
         lambda ledger: ledger.newest_publication(stream),

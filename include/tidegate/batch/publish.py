@@ -18,7 +18,7 @@ from tidegate.app.tables import catch_up_tables
 from tidegate.batch.freshness import emission_ages, stale_publication
 from tidegate.batch_counts import outgoing
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, SinkRefused, TidegateError
-from tidegate.ledger import Attempt, LeasedLedger, LedgerReader, Plan, Stream
+from tidegate.ledger import Attempt, Head, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
 from tidegate.sinks.outbox import SHARD_EMISSIONS
 from tidegate.sinks.port import OpenSink
@@ -83,11 +83,11 @@ def publish_decided(app: App, lease: LeasedLedger, open_session: OpenSession | N
     Raises LedgerMismatch if another ledger, or a later state of this one, has promoted a generation.
     """
     claim_promotions(app, lease.stream.pipeline)
-    head = lease.head(lease.stream).seq
-    for plan in lacking_batches(lease, lease.stream):
-        with _failures_noted(lease, plan.seq, head):
+    head = lease.head(lease.stream)
+    for plan in lacking_batches(lease, head):
+        with _failures_noted(lease, plan.seq, head.seq):
             _publish(app, lease, plan, open_session)
-    if lease.head(lease.stream).send_from is not None:
+    if head.send_from is not None:
         lease.end_sending_again()
 
 
@@ -106,12 +106,13 @@ def _failures_noted(lease: LeasedLedger, seq: int, head: int) -> Iterator[None]:
         raise
 
 
-def lacking_batches(ledger: LedgerReader, stream: Stream) -> Iterator[Plan]:
-    """Yield the plans of the committed batches that go out and that a sink lacks, the oldest first.
+def lacking_batches(ledger: LedgerReader, head: Head) -> Iterator[Plan]:
+    """Yield the plans of the committed batches, up to the head, that go out and that a sink lacks, the oldest
+    first.
 
     Raises Halted where the ledger no longer has one of the plans.
     """
-    head = ledger.head(stream)
+    stream = head.stream
     charge = ledger.charge(stream.pipeline)  # after the head: see `LedgerReader.charge`
     if charge.withholds(stream.generation):
         if head.seq:

@@ -336,6 +336,11 @@ class LedgerReader(LedgerDatabase):
         rows = self._rows("planned_specs", query.order_by(used.c.seq))
         return [record_in(PlannedSpec, row) for row in rows]
 
+    def is_edited(self, stream: Stream) -> bool:
+        """Return whether the batches of a stream were planned with several versions of the pipeline."""
+        versions = rows_of(schema.pipelines, stream).with_only_columns(schema.pipelines.c.hash).limit(2)
+        return len(self._rows("is_edited", versions)) > 1
+
     def planned_versions(self, stream: Stream, limit: int) -> list[PlannedVersion]:
         """Return at most `limit` versions of the pipeline, the newest first, each with its first batch.
 

@@ -298,7 +298,7 @@ def _effects(app: App, streams: list[Stream], left: list[Stream]) -> list[str]:
         )
         effects += [
             f"Batch {plan.seq} of {stream}, which is decided, is never published."
-            for plan in lacking_batches(app.ledger, stream)
+            for plan in lacking_batches(app.ledger, app.ledger.head(stream))
         ]
     return [*effects, "What was published stays in the sinks. The numbers of its generations stay used."]
 

@@ -139,7 +139,9 @@ def _next_seq(ledger: LedgerReader, stream: Stream, sink: str) -> int:
     if charge.withholds(stream.generation):
         return charge.released(stream.generation) + 1
     lacking = (
-        plan.seq for plan in lacking_batches(ledger, stream) if sink in unpublished_sinks(ledger, plan)
+        plan.seq
+        for plan in lacking_batches(ledger, ledger.head(stream))
+        if sink in unpublished_sinks(ledger, plan)
     )
     return next(lacking, ledger.head(stream).seq + 1)
 
@@ -280,7 +282,7 @@ def _progress_effects(situation: Situation, sink: OpenSink[Any], progress: Progr
 
 def _waiting(situation: Situation, sinks: Collection[str]) -> Iterator[str]:
     ledger = situation.ledger
-    for plan in lacking_batches(ledger, situation.stream):
+    for plan in lacking_batches(ledger, ledger.head(situation.stream)):
         for name in unpublished_sinks(ledger, plan):
             if name in sinks:
                 yield f"{name} gets batch {plan.seq}, which is not published yet."

@@ -100,7 +100,7 @@ def first_unsent(app: App, ledger: LedgerReader, stream: Stream) -> UnsentBatch 
 
     Raises Halted or PlanUnreadable if the ledger no longer has its plan.
     """
-    for plan in lacking_batches(ledger, stream):
+    for plan in lacking_batches(ledger, ledger.head(stream)):
         attempt = ledger.attempt(stream, plan.seq)
         if attempt is None:
             return None
