@@ -1,4 +1,4 @@
-"""Imports go one way (DESIGN, "The house"); another way fails the build."""
+"""Imports go one way (docs/architecture.md); another way fails the build."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ LAYERS = [
     {"imports"},
     {
         "batch_counts",
+        "clock",
         "database_url",
         "errors",
         "failpoints",

@@ -33,6 +33,3 @@ def database_url(text: str, driver_of: Callable[[str], str | None]) -> URL | Non
 def names_no_file(url: URL) -> bool:
     """Return whether the URL of a database that is a file names none: it would be in memory."""
     return url.database in (None, "", ":memory:")
-
-
-__all__ = ["database_url", "names_no_file"]

@@ -42,5 +42,3 @@ LOST_STATEMENT_FIX = (
     "A pooler between here and PostgreSQL changes sessions within a transaction, or prepares statements by "
     "itself. Set it to the mode `transaction` or `session`: see docs/postgresql.md."
 )
-
-__all__ = ["LOST_STATEMENT_FIX", "connect_options", "is_lost_statement"]

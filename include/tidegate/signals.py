@@ -49,6 +49,3 @@ def same_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-__all__ = ["Terminated", "raise_on_sigterm", "same_interrupt", "terminate"]

@@ -65,15 +65,3 @@ def remove_token(port: int) -> None:
 
 def _path(port: int) -> Path:
     return Path.home() / ".cache" / "tidegate" / f"spark-connect-{port}.token"
-
-
-__all__ = [
-    "HOST",
-    "VARIABLE",
-    "announce",
-    "kept_server",
-    "read_token",
-    "remove_token",
-    "withdraw",
-    "write_token",
-]

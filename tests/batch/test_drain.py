@@ -85,7 +85,9 @@ def test_clock_starts_a_batch_only_if_it_emits(
     first = plan_batch(world.app, world.pipeline, Trigger("first", NOW_MS)).plan
     assert first is not None
     leased = world.app.ledger.acquire(first.stream, "first")
-    attempt = Attempt(first.stream, 1, manifest_ref("a1"), {"held": {"held": suppressed}})
+    attempt = Attempt(
+        first.stream, 1, manifest_ref("a1"), {"held": {"suppression-buffer-records": suppressed}}
+    )
     leased.add_attempt(attempt)
     leased.commit(first, attempt)
     leased.add_publication(1, f"kafka:{world.sink}", 0)

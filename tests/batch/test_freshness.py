@@ -26,7 +26,7 @@ NOW_MS = 400_000
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.batch.publish.time", SimpleNamespace(time_ns=lambda: NOW_MS * 1_000_000))
+    monkeypatch.setattr("tidegate.batch.publish.current_ms", lambda: NOW_MS)
 
 
 def published(folder: Path, rule: str, rows: Any = ROWS) -> tuple[Committed, dict[str, float]]:
@@ -73,8 +73,7 @@ def test_batch_without_emissions_has_no_age(tmp_path: Path) -> None:
 
 def test_batch_that_is_out_already_keeps_its_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, metrics = published(tmp_path, "freshness: {p95: 5m}")
-    later = SimpleNamespace(time_ns=lambda: 2 * NOW_MS * 1_000_000)
-    monkeypatch.setattr("tidegate.batch.publish.time", later)
+    monkeypatch.setattr("tidegate.batch.publish.current_ms", lambda: 2 * NOW_MS)
     made.publish(1)
     assert made.app.ledger.metrics(made.stream, 1)["", P95] == metrics[P95]
 

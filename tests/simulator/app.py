@@ -280,7 +280,7 @@ REPLACED: dict[str, Any] = _MADE_ONCE | {
     "tidegate.sinks.http.endpoint.sleep": lambda seconds: here().world.sleep(seconds),
     "tidegate.sinks.http.endpoint.monotonic": lambda: here().world.now,
     "tidegate.sinks.http.endpoint.random": SimpleNamespace(uniform=lambda _, most: most),
-    "tidegate.sinks.kafka.limits.time": SimpleNamespace(time_ns=lambda: round(here().world.now * 1e9)),
+    "tidegate.sinks.kafka.limits.current_ms": lambda: round(here().world.now * 1000),
     "tidegate.batch.validate._tell": lambda *_: None,
     "tidegate.batch.validate._verdicts": _gate,
 }

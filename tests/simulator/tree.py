@@ -127,7 +127,10 @@ def decide_tree(plan: Plan, records: Iterable[Read], before: State) -> Decided:
 def _totals(state: State) -> dict[str, dict[str, int]]:
     """The rows that wait for a clock."""
     waiting = [entry.split("/")[0] for entry, row in state.items() if _end_of(entry, row) is not None]
-    return {CHANGES: {"state-rows": waiting.count(CHANGES)}, MINUTES: {"held": waiting.count(MINUTES)}}
+    return {
+        CHANGES: {"state-rows": waiting.count(CHANGES)},
+        MINUTES: {"suppression-buffer-records": waiting.count(MINUTES)},
+    }
 
 
 @dataclass

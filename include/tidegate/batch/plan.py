@@ -50,8 +50,8 @@ from tidegate.numerals import counted
 from tidegate.sinks.port import TimestampBounds
 
 logger = logging.getLogger(__name__)
-_BUFFERED = ("held", "suppression-buffer-records")
-"""Counts of a stage; either is the number of keys with a buffered value."""
+_BUFFERED = "suppression-buffer-records"
+"""The count of keys with a buffered value."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ def clock_may_fire(pipeline: Pipeline, plan: Plan, before: Attempt | None) -> bo
         before.stage_counts(stage.name).get(name, 0) > 0
         for stage in pipeline.stages
         for name in (
-            (*_BUFFERED, "state-rows") if stage.emit.fires_without_buffer or stage.ttl else _BUFFERED
+            (_BUFFERED, "state-rows") if stage.emit.fires_without_buffer or stage.ttl else (_BUFFERED,)
         )
     )
 

@@ -7,7 +7,6 @@ withheld is sent, in order.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -17,6 +16,7 @@ from tidegate.app.root import App, OpenSession, missing_of_head
 from tidegate.app.tables import catch_up_tables
 from tidegate.batch.freshness import emission_ages, stale_publication
 from tidegate.batch_counts import outgoing
+from tidegate.clock import current_ms
 from tidegate.errors import Halted, LakeDamaged, LeaseHeld, SinkAhead, SinkRefused, TidegateError
 from tidegate.ledger import Attempt, Head, LeasedLedger, LedgerReader, Plan, Stream
 from tidegate.ledger.planned import lacking_sinks, planned_pipeline, unpublished_sinks
@@ -174,7 +174,7 @@ def _publish(app: App, lease: LeasedLedger, plan: Plan, open_session: OpenSessio
             lease.add_publication(plan.seq, sink.name, records)
     if ages is not None:
         # The machine's clock: readers get the emissions in real time, whatever interval the batch is of.
-        lease.set_metrics(plan.seq, "", ages.metrics_at(time.time_ns() // 1_000_000))
+        lease.set_metrics(plan.seq, "", ages.metrics_at(current_ms()))
         if (finding := stale_publication(lease, plan)) is not None:
             logger.warning("%s", finding)
 

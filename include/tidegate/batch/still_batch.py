@@ -25,7 +25,7 @@ from tidegate.storage.compaction import FoldRule, fold, of_batch
 from tidegate.storage.datafile import RowWriter
 from tidegate.storage.manifest import manifest_of
 
-_RUNNING = ("state-rows", "held", "suppression-buffer-records", "suppression-buffer-bytes")
+_RUNNING = ("state-rows", "suppression-buffer-records", "suppression-buffer-bytes")
 """Counts that say what there is, which a batch that changes nothing passes on."""
 Change = Callable[[str, kernel.Stage, pa.Table], pa.Table]
 """A function of a stage's name, the stage and its state rows; it returns the rows that change, changed."""

@@ -4,12 +4,12 @@ too old for a sink.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.app.root import App, stream_of
 from tidegate.batch.topics import source_topics
+from tidegate.clock import current_ms
 from tidegate.errors import TidegateError
 from tidegate.kafka.log import KafkaLog, TopicView
 from tidegate.kafka.topic_facts import OpenTransaction
@@ -36,7 +36,7 @@ def stalled_transactions(app: App, pipeline: Pipeline) -> list[str]:
 def stalled_in(log: KafkaLog, views: Sequence[TopicView]) -> list[str]:
     """Return the messages for topics whose views are given. It asks Kafka only if a transaction is open."""
     # The machine's clock: a transaction stays open in real time, whatever interval the batch is of.
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = current_ms()
     return [
         _describe_transaction(txn, now_ms)
         for view in views

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from tidegate.batch import Outcome, ReplayRequest, Trigger, run_batch, withheld_
 from tidegate.cli.master import own_session
 from tidegate.cli.options import RunOptions, epoch_ms
 from tidegate.cli.output import say, steps_shown
+from tidegate.clock import current_ms
 from tidegate.ledger.report import STEPS
 from tidegate.model.pipeline import Pipeline
 from tidegate.quality.beside import CheckBeside
@@ -179,7 +179,7 @@ def trigger_now(
         replay: The quarantined records to read instead of the source.
     """
     # The user is the trigger: "now" is resolved here, once, and stored in the plan.
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = current_ms()
     until_ms = epoch_ms(options.until) if options.until else None
     # As in the DAG: records after --until are left to the next batch, and must not be late for it.
     default_ms = now_ms if until_ms is None else min(until_ms, now_ms)

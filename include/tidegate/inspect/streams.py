@@ -5,7 +5,6 @@ their conditions, from the ledger, the pipeline files and, if it was asked, Kafk
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tidegate.app.root import App, stream_of
+from tidegate.clock import current_ms
 from tidegate.errors import PipelineInvalid, Problem, TidegateError
 from tidegate.ledger import Failure, Stream
 from tidegate.ledger.stream_condition import (
@@ -29,7 +29,6 @@ from tidegate.yaml.folder import dag_id_of
 from tidegate.yaml.load import load_defaults, load_pipelines, stream_in_broken_file
 
 Stamp = tuple[tuple[str, int, int], ...]
-__all__: Sequence[str] = ("Tried", "stream_condition", "stream_conditions", "troubled_streams")
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ def stream_condition(
     Raises LedgerUnavailable.
     """
     (facts,) = with_files(app, read_facts(app.ledger, [stream]).values())
-    facts, now_ms = replace(facts, lag=lag), _now_ms()
+    facts, now_ms = replace(facts, lag=lag), current_ms()
     return derive_condition(_with_try(facts, tried, now_ms) if tried is not None else facts, now_ms)
 
 
@@ -198,7 +197,7 @@ def conditions_of(
     facts: Iterable[StreamFacts], lags: Mapping[Stream, int | None]
 ) -> dict[Stream, StreamCondition]:
     """Return the conditions that follow from the facts of streams, with their lags."""
-    now_ms = _now_ms()
+    now_ms = current_ms()
     return {
         recorded.stream: derive_condition(replace(recorded, lag=lags.get(recorded.stream)), now_ms)
         for recorded in facts
@@ -211,7 +210,7 @@ def troubled_streams(app: App) -> set[Stream]:
     Only streams with a recorded failure, a clock that is ahead or an old open plan are examined. Raises
     LedgerUnavailable.
     """
-    candidates, now_ms = set(app.ledger.failing_streams()), _now_ms()
+    candidates, now_ms = set(app.ledger.failing_streams()), current_ms()
     stalled_before = now_ms / 1000 - STALLED_AFTER.total_seconds()
     for status in app.ledger.stream_statuses(app.ledger.streams()):
         # Until a clock in the future has passed, windows and time limits end too early.
@@ -257,7 +256,3 @@ def _with_try(facts: StreamFacts, tried: Tried, now_ms: int) -> StreamFacts:
         names = type(error).__name__, error.what, error.fix
         noted.append(Failure(facts.stream, seq, "plan", *names, now_ms))
     return replace(facts, failures=tuple(noted))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

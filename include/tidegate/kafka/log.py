@@ -415,6 +415,3 @@ def _listed(
             dict.fromkeys(partitions, spec), isolation_level=isolation
         )
     return listed
-
-
-__all__ = ["KafkaLog", "TopicView", "broker_errors"]

@@ -1,8 +1,8 @@
 """The kernel, record by record: any reduce with any strategy, windows, timers and bounded buffers.
 
-DESIGN, "Clock": a timer fires before the key's next record when another key's record reached it, after the
-record when it is the key's own that reaches it, and otherwise at the end of the batch. Where each record
-starts the timer anew, it fires before a record that is beyond it.
+docs/semantics.md, "Timers": a timer fires before the key's next record when another key's record reached it,
+after the record when it is the key's own that reaches it, and otherwise at the end of the batch. Where each
+record starts the timer anew, it fires before a record that is beyond it.
 """
 
 from __future__ import annotations

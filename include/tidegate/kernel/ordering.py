@@ -1,4 +1,4 @@
-"""The order in which the records of one key are taken (DESIGN, "Order"), and that of emissions.
+"""The order in which the records of one key are taken (docs/semantics.md, "Order"), and that of emissions.
 
 Records are taken in the order (topic, partition, turn). Where a key's records sit in several partitions the
 order is (timestamp, topic, partition, turn), and only those keys are sorted once more. Under a `sequence` the

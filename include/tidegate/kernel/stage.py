@@ -202,6 +202,6 @@ class Batch:
         return replace(self, since=min(times, default=without))
 
     def _clock_after(self, place: Place) -> int:
-        # a clock ahead of unread records of its interval would make them late (DESIGN, "Clock")
+        # a clock ahead of unread records of its interval would make them late (docs/semantics.md, "Time")
         start = self.clocks.get(place, self.floor)
         return start if self.clock is None or place in self.cut else max(start, self.clock)

@@ -253,6 +253,3 @@ def lag(head: Head, stable_ends: Offsets) -> int:
     """
     # A log that was recreated or truncated can end before the head: other checks report that.
     return sum(max(0, end - head.offsets.get(at, 0)) for at, end in stable_ends.items())
-
-
-__all__ = ["STEPS", "BatchReport", "HistoryEntry", "batch_history", "batch_report", "lag"]

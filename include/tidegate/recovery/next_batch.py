@@ -5,7 +5,6 @@ decision 81).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ from tidegate.batch.offsets import first_start
 from tidegate.batch.publish import publish_decided
 from tidegate.batch.still_batch import decide_still_batch, still_plan
 from tidegate.batch_counts import LATE, in_all_stages
+from tidegate.clock import current_ms
 from tidegate.errors import Halted
 from tidegate.kernel.timers import lower_entries
 from tidegate.ledger import Clocks, Head, LeasedLedger, LedgerReader, OffsetRange, Plan
@@ -154,7 +154,7 @@ class LowerClock:
 
     def propose(self, situation: Situation) -> Proposal | None:
         """Propose the remedy if the clock of the head, or of the planned batch, is ahead of now."""
-        now_ms, head, plan = _now_ms(), situation.head, situation.open_plan
+        now_ms, head, plan = current_ms(), situation.head, situation.open_plan
         clock_ms = max(head.clocks.values(), default=-1)
         # The open plan may be the one with the typo, while the head's clocks are still correct.
         planned_ms = plan.clock_ms if plan is not None else -1
@@ -242,7 +242,7 @@ def _lower_clock(situation: Situation) -> tuple[str, ...]:
     app, done = situation.app, []
     with situation.leased() as lease, app.clusters:
         publish_decided(app, lease)
-        head, now_ms = lease.head(lease.stream), _now_ms()
+        head, now_ms = lease.head(lease.stream), current_ms()
         # A plan is immutable and contains its clock, so it can only be dropped.
         if (dropped := lease.drop_plan()) is not None:
             done.append(f"Batch {dropped} is forgotten; the next run plans it anew.")
@@ -278,7 +278,3 @@ def _place_times(lowered: _Lowered, stage: str) -> Mapping[tuple[str, int], int]
     """Return the time of each topic-partition: the larger of the stage's time and the clock."""
     times = lowered.times.get(stage, {})
     return {place: max(clock, times.get(place, -1)) for place, clock in lowered.clocks.items()}
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

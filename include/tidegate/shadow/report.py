@@ -5,7 +5,6 @@ Nothing is written but a temporary folder, which is removed at the end.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from tempfile import TemporaryDirectory
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from tidegate.app.root import App, OpenSession
+from tidegate.clock import current_ms
 from tidegate.errors import SettingsInvalid
 from tidegate.kernel.json_text import encoder
 from tidegate.model.pipeline import Pipeline
@@ -107,7 +107,7 @@ def shadow(
     topic = SentTopic.opened(app, other)
     request.bounds.require_few(topic.offsets, f"The topic {request.other.topic}")
     with TemporaryDirectory(prefix="tidegate-shadow-") as folder:
-        batch = ShadowBatch(app, pipeline, stage, request.bounds, round(time.time() * 1000), folder)
+        batch = ShadowBatch(app, pipeline, stage, request.bounds, current_ms(), folder)
         progress(f"computing {batch.plan.span:,} offsets")
         rows = batch.compute(open_session)
         progress(f"reading {topic.offsets:,} offsets of {request.other.topic}")

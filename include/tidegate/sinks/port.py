@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import make_url
 
-from tidegate.errors import Halted, LedgerMismatch
+from tidegate.errors import Halted, LedgerMismatch, SinkAhead
 from tidegate.kafka.log import KafkaLog
 from tidegate.kafka.progress import Progress
 from tidegate.kafka.shard import SendShards, send_here
@@ -451,6 +451,15 @@ def shard_name(stream: Stream, sink: str) -> str:
         shard_name(Stream("orders", 1), "kafka:stock")  # "tidegate-orders-g1-kafka:stock"
     """
     return f"tidegate-{stream.pipeline}-g{stream.generation}-{sink}"
+
+
+def require_not_ahead(shard: str, place: str, seq: int, newest: int) -> None:
+    """Raise SinkAhead if a place has a later batch of the shard already than `seq`."""
+    if newest > seq:
+        raise SinkAhead(
+            f"{shard} is at batch {seq}, but batch {newest} is in {place} already",
+            "A newer publisher went ahead; nothing was written by this one.",
+        )
 
 
 def generation_in(text: str, pipeline: str) -> int | None:

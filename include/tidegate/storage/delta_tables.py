@@ -8,7 +8,6 @@ folder: some readers do not understand paths that lead out of it.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from tidegate.clock import current_ms
 from tidegate.errors import LakeDamaged
 from tidegate.failpoints import failpoint
 from tidegate.storage.datafile import written_schema
@@ -204,7 +204,7 @@ def _first_entry(columns: pa.Schema) -> bytes:
         FORMAT_PROPERTY: FORMAT,
         "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
     }
-    metadata = _metadata(str(uuid4()), Schema.from_arrow(columns), configuration, _now_ms())
+    metadata = _metadata(str(uuid4()), Schema.from_arrow(columns), configuration, current_ms())
     # Low versions of the protocol, which every engine reads.
     return _entry("CREATE TABLE", {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, metadata)
 
@@ -212,7 +212,7 @@ def _first_entry(columns: pa.Schema) -> bytes:
 def _widening_entry(table: DeltaTable, columns: Schema) -> bytes:
     """Return an entry that changes the columns, and nothing else in the table's metadata."""
     metadata = table.metadata()
-    created_ms = metadata.created_time if metadata.created_time is not None else _now_ms()
+    created_ms = metadata.created_time if metadata.created_time is not None else current_ms()
     return _entry("CHANGE COLUMN", _metadata(str(metadata.id), columns, metadata.configuration, created_ms))
 
 
@@ -231,12 +231,8 @@ def _metadata(
 
 
 def _entry(operation: str, *actions: Mapping[str, object]) -> bytes:
-    commit = {"timestamp": _now_ms(), "operation": operation, "engineInfo": "tidegate"}
+    commit = {"timestamp": current_ms(), "operation": operation, "engineInfo": "tidegate"}
     return "\n".join(map(json.dumps, [{"commitInfo": commit}, *actions])).encode()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _statistics(file: DataFile) -> dict[str, object]:

@@ -287,8 +287,6 @@ def _is_among(values: Hashes, requested: Hashes) -> npt.NDArray[np.bool_]:
     return among
 
 
-__all__ = ["DueRows", "StateReader", "live_rows", "newest_rows", "read_key"]
-
 MOST_DUE_ROWS = 32_768
 """The number of rows with timers that fire which `next_bound` allows at once, unless one hash has more."""
 

@@ -1,6 +1,6 @@
 """Stages one after the other, as one process would run them: record by record, all timers after each.
 
-DESIGN, "The pipeline file": per partition, a later stage reads emissions in the order in which they happened,
+Per partition, a later stage reads emissions in the order in which they happened,
 and for the same instant in the order in which the earlier stage emitted them.
 """
 

@@ -7,7 +7,6 @@ file was edited since its last batch was planned.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +16,7 @@ import click
 
 from tidegate.cli.options import as_json
 from tidegate.cli.output import say, show
+from tidegate.clock import current_ms
 from tidegate.errors import BrokerUnavailable, Halted, PlanUnreadable, SettingsInvalid, TopicMissing
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _conditions(
         return inspect.stream_conditions(app, offsets)
     from tidegate.ledger.stream_condition import derive_condition, read_facts
 
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = current_ms()
     facts = read_facts(ledger, list(offsets))
     return {
         stream: derive_condition(replace(facts[stream], lag=value), now_ms)

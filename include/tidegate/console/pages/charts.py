@@ -6,7 +6,6 @@ pointer.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +15,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from tidegate.clock import current_ms
 from tidegate.console.formatting import duration, instant, number, rate, seconds, size
 from tidegate.console.host import host_of
 from tidegate.console.parameters import Viewed
@@ -259,7 +259,7 @@ def charts_page(
 ) -> Response:
     """Charts of the last hour, day, week or month, and a table of their figures."""
     stream = viewed.stream
-    shown = series(viewed.app, stream, ChartRange[span.upper()], round(time.time() * 1000))
+    shown = series(viewed.app, stream, ChartRange[span.upper()], current_ms())
     return render(
         request,
         "charts.html",

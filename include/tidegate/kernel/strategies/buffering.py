@@ -242,7 +242,7 @@ class Buffers:
         self.over: Mask = by_record | in_time | at_end
         """Whether it is emitted; only the last buffer of a key may not be."""
         record = np.where(evicted, chain.evictor, self.end - 1)
-        # a timer counts as fired when it was due, however late the batch runs (DESIGN, "Clock")
+        # a timer counts as fired when it was due, however late the batch runs (docs/semantics.md, "Timers")
         self.at: Ints = np.where(by_record, times.at[2 * keys.place[record] + 1], self.due)
         evictor = np.where(evicted, chain.evictor, -1)
         self.cause: Ints = self._causes(by_count, evictor, timer.waits[place], setter)

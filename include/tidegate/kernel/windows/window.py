@@ -1,4 +1,6 @@
-"""What a kind of window is, and what kinds of a fixed size share. All times are in ms; DESIGN, "Windows"."""
+"""What a kind of window is, and what kinds of a fixed size share: see docs/semantics.md, "Windows". All times
+are in ms.
+"""
 
 from __future__ import annotations
 

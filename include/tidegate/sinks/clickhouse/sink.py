@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from urllib.parse import urlsplit
 
-from tidegate.errors import ProgressLost, SinkAhead
+from tidegate.errors import ProgressLost
 from tidegate.failpoints import failpoint
 from tidegate.ledger import LeasedLedger
 from tidegate.model.connection import Connection
@@ -23,7 +23,7 @@ from tidegate.sinks.clickhouse.rows import ClickHouseRows
 from tidegate.sinks.clickhouse.server import opened
 from tidegate.sinks.clickhouse.table import ClickHouseTable
 from tidegate.sinks.outbox import Outbox
-from tidegate.sinks.port import Dataset, OpenSink
+from tidegate.sinks.port import Dataset, OpenSink, require_not_ahead
 from tidegate.sinks.web import HttpConfig
 
 
@@ -117,11 +117,7 @@ class OpenClickHouseTable(OpenSink[ClickHouseSink]):
         """Return whether the table lacks a batch, or a part of it. Raises as `publish`."""
         self._check(table, last_published)
         seq, newest = outbox.plan.seq, table.progress.seq
-        if newest > seq:
-            raise SinkAhead(
-                f"{self.shard} is at batch {seq}, but batch {newest} is in {self.declared.table} already",
-                "A newer publisher went ahead; nothing was written by this one.",
-            )
+        require_not_ahead(self.shard, self.declared.table, seq, newest)
         return newest < seq
 
     def _check(self, table: ClickHouseTable, last_published: int) -> None:

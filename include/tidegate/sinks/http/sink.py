@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from tidegate.errors import RecordTooLarge, SinkAhead
+from tidegate.errors import RecordTooLarge
 from tidegate.ledger import LeasedLedger, SinkProgress
 from tidegate.model.connection import Connection
 from tidegate.sinks.http.endpoint import Endpoint
 from tidegate.sinks.http.model import HttpSink
 from tidegate.sinks.http.requests import emission_requests, form_of, largest_part
 from tidegate.sinks.outbox import Outbox
-from tidegate.sinks.port import Dataset, OpenSink
+from tidegate.sinks.port import Dataset, OpenSink, require_not_ahead
 from tidegate.sinks.web import HttpConfig
 
 
@@ -66,11 +66,7 @@ class OpenEndpoint(OpenSink[HttpSink]):
         progress = lease.sink_progress(lease.stream, self.name)
         if progress is None or progress.seq < seq:
             progress = SinkProgress(seq, attempt, 0, 0, done=False)
-        if progress.seq > seq:
-            raise SinkAhead(
-                f"{self.name} is at batch {progress.seq}, and has batch {seq} already",
-                "A newer publisher went ahead; nothing was sent by this one.",
-            )
+        require_not_ahead(self.shard, self.name, seq, progress.seq)
         if not progress.done:
             self._send_rest(lease, outbox, progress)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from tidegate.errors import ProgressLost, SinkAhead, SinkRefused
+from tidegate.errors import ProgressLost, SinkRefused
 from tidegate.failpoints import failpoint
 from tidegate.iceberg.catalog import CatalogConfig
 from tidegate.ledger import LeasedLedger, Plan
@@ -28,7 +28,7 @@ from tidegate.sinks.iceberg.table import (
 )
 from tidegate.sinks.outbox import Outbox, check_names, table_rows
 from tidegate.sinks.places import require_apart
-from tidegate.sinks.port import Dataset, OpenSink, generation_in
+from tidegate.sinks.port import Dataset, OpenSink, generation_in, require_not_ahead
 from tidegate.storage.schema import KEY, VALUE, window_columns
 
 
@@ -152,11 +152,7 @@ class OpenIcebergTable(OpenSink[IcebergSink]):
         """Return whether the table lacks a batch. Raises as `publish`."""
         self._check(table, last_published)
         seq, newest = outbox.plan.seq, table.mark().seq
-        if newest > seq:
-            raise SinkAhead(
-                f"{self.shard} is at batch {seq}, but batch {newest} is in {self.declared.table} already",
-                "A newer publisher went ahead; nothing was written by this one.",
-            )
+        require_not_ahead(self.shard, self.declared.table, seq, newest)
         return newest < seq
 
     def _check(self, table: SinkTable, last_published: int) -> None:

@@ -10,13 +10,13 @@ something is stored in the plan.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pyarrow as pa
 
+from tidegate.clock import current_ms
 from tidegate.errors import RecordTooLarge, TimestampRefused
 from tidegate.kafka.config import MAX_RECORD_BYTES
 from tidegate.kafka.messages import Message, messages_of, sizes_of
@@ -97,7 +97,7 @@ _KAFKAS_OWN_AFTER_MS = 3_600_000
 
 def timestamp_bounds(limits: TimestampLimits) -> TimestampBounds:
     """Return the timestamps that a topic with these limits accepts now."""
-    now_ms = _now_ms()
+    now_ms = current_ms()
     return limits.earliest_ms(now_ms), limits.latest_ms(now_ms)
 
 
@@ -106,7 +106,7 @@ def letter_bounds(limits: TimestampLimits) -> TimestampBounds:
 
     The lower bound lets the topic retain each letter for at least half of its retention, also an older one.
     """
-    now_ms = _now_ms()
+    now_ms = current_ms()
     earliest_ms, latest_ms = timestamp_bounds(limits)
     if limits.kept_ms is not None:
         # A letter with its old timestamp would be deleted within minutes, before anyone reads it.
@@ -116,7 +116,7 @@ def letter_bounds(limits: TimestampLimits) -> TimestampBounds:
 
 def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -> None:
     """Check that the topic would accept and retain each emission now. Raises TimestampRefused if not."""
-    now_ms = _now_ms()
+    now_ms = current_ms()
     earliest_ms, latest_ms = limits.earliest_ms(now_ms), limits.latest_ms(now_ms)
     if sink.timestamp == "clock":
         clock_ms = outbox.plan.clock_ms
@@ -131,7 +131,7 @@ def check_timestamps(sink: KafkaSink, outbox: Outbox, limits: TimestampLimits) -
 
 def earliest_timestamp(sink: KafkaSink, limits: TimestampLimits) -> EarliestTimestamp | None:
     """Return the earliest timestamp that the topic accepts and retains now; None if it accepts any."""
-    earliest_ms = limits.earliest_ms(_now_ms())
+    earliest_ms = limits.earliest_ms(current_ms())
     if earliest_ms is None:
         return None
     fate = "go into quarantine" if sink.messages.refused_timestamp == "quarantine" else "halt the batch"
@@ -226,7 +226,3 @@ def _command(topic: str, *names: str) -> str:
 
 def _duration(ms: int) -> str:
     return str(timedelta(milliseconds=ms))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -23,14 +23,13 @@ from tidegate.errors import (
     ProgressLost,
     ProgressUnreadable,
     SchemaChanged,
-    SinkAhead,
     SinkRefused,
 )
 from tidegate.failpoints import failpoint
 from tidegate.ledger import LeasedLedger
 from tidegate.sinks.outbox import Outbox, table_rows
 from tidegate.sinks.places import require_apart
-from tidegate.sinks.port import Dataset, OpenSink, folder_dataset
+from tidegate.sinks.port import Dataset, OpenSink, folder_dataset, require_not_ahead
 from tidegate.sinks.table.erasure import remove_keys
 from tidegate.sinks.table.later_files import files_after
 from tidegate.sinks.table.model import TableSink
@@ -100,11 +99,7 @@ def append_batch(
         table = open_table(path)
         newest = read_progress(table, path, application)
     _check(appender, table, newest, last_published)
-    if newest > seq:
-        raise SinkAhead(
-            f"{application} is at batch {seq}, but batch {newest} is in {path} already",
-            "A newer publisher went ahead; nothing was written by this one.",
-        )
+    require_not_ahead(application, path, seq, newest)
     if newest < seq:
         # delta-rs does not refuse a repeated version, so `newest` is checked before
         numbers = [Transaction(application, seq), Transaction(appender.attempts, number_of(attempt))]
