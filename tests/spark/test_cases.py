@@ -12,6 +12,7 @@ from tests.case_files import cases_in
 from tests.conformance.test_cases import CASES
 from tests.spark.played import Played, by_place
 from tidegate.errors import TidegateError
+from tidegate.sinks.table.model import TableSink
 from tidegate.spark.case_parts import Emitted, Outcome
 from tidegate.spark.cases import against_expectation
 from tidegate.yaml.cases import Case, CaseRecord, Tick
@@ -67,15 +68,19 @@ def _cases() -> Iterator[Any]:
 def test_case_gives_its_expectation_in_the_data_plane(
     spark: SparkSession, tmp_path: Path, case: Case
 ) -> None:
-    played = Played(spark, case.pipeline, tmp_path)
+    # the emissions of a stage are stored if a sink gets them
+    sinks = [TableSink.model_construct(kind="table", stage=stage) for stage in case.expect.stages]
+    pipeline = case.pipeline.model_copy(update={"sinks": (*case.pipeline.sinks, *sinks)})
+    played = Played(spark, pipeline, tmp_path)
     if case.expect.error is not None:
         with pytest.raises(TidegateError) as failure:
             _play(played, case)
         assert type(failure.value).__name__ == case.expect.error
         return
     _play(played, case)
-    emitted = [_emitted(key, row) for key, rows in played.emissions().items() for row in rows]
-    assert against_expectation(case, Outcome(emitted, played.counts)) == []
+    stages = {stage: _emissions(played, stage) for stage in case.expect.stages}
+    outcome = Outcome(_emissions(played, None), played.counts, stages=stages)
+    assert against_expectation(case, outcome) == []
 
 
 def _play(played: Played, case: Case) -> None:
@@ -84,6 +89,10 @@ def _play(played: Played, case: Case) -> None:
     played.clocks = dict.fromkeys(by_place(records), -1)
     for records, clock in _batches(case):
         played.batch(records, clock)
+
+
+def _emissions(played: Played, stage: str | None) -> list[Emitted]:
+    return [_emitted(key, row) for key, rows in played.emissions(stage).items() for row in rows]
 
 
 def _emitted(key: str, row: Any) -> Emitted:
