@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import update
 
 from tests.batch.aged import Aged
 from tests.batch.committed import Committed, Row
+from tidegate.batch.suites import suite_parameters
 from tidegate.cli import cli
 from tidegate.errors import QualityFailed, SettingsInvalid, StateGivenUp
+from tidegate.ledger import schema
+from tidegate.quality.suite import parse_suite
 
 SINKS = "  - {kind: sql, table: newest}"
 POSITIVE = {"type": "expect_column_values_to_be_between", "kwargs": {"column": "m", "min_value": 0}}
@@ -207,3 +211,21 @@ def test_check_leaves_everything_unchanged(planted: Committed) -> None:
     before = sorted(path for path in planted.folder.rglob("*"))
     run(planted, "--batch", "1..", "--suite", "some")
     assert sorted(path for path in planted.folder.rglob("*")) == before
+
+
+def test_stage_that_is_new_has_no_batch_before(tmp_path: Path) -> None:
+    made = Committed(tmp_path, SINKS, f"sqlite:///{tmp_path}/sink.db")
+    made.commit(1, {"first": [("a", 1)]})
+    made.commit(2, {"second": [("a", 1)]})
+    with made.app.ledger._engine.begin() as connection:
+        counts = {"": {"read": 1}, "first": {"emitted": 1}}
+        connection.execute(update(schema.attempts).where(schema.attempts.c.seq == 1).values(counts=counts))
+    most = {"max_value": {"$PARAMETER": "previous_emitted * 2"}}
+    expected = [{"type": "expect_table_row_count_to_be_between", "kwargs": most}]
+    suite = parse_suite(json.dumps({"name": "s", "expectations": expected}), "s")
+    plan, attempt = made.app.ledger.plan(made.stream, 2), made.app.ledger.attempt(made.stream, 2)
+    assert plan is not None
+    assert attempt is not None
+    values = suite_parameters(made.app, plan, attempt, "second", suite)
+    assert ("previous_emitted" in values, values["previous_read"]) == (False, 1)
+    assert suite_parameters(made.app, plan, attempt, "first", suite)["previous_emitted"] == 1

@@ -18,6 +18,8 @@ from tests.world import NOW_MS, World, key_of
 from tidegate.batch import Trigger, plan_batch
 from tidegate.cli import cli
 from tidegate.cli.commands.plan import range_rows
+from tidegate.cli.commands.test import _case_files
+from tidegate.errors import SettingsInvalid
 from tidegate.ledger.records import OffsetRange
 from tidegate.yaml.load import parse_case_pipeline
 
@@ -234,3 +236,10 @@ def test_question_without_terminal_says_so(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "no terminal on which to answer. Add `--yes`; nothing was done." in done.stderr
+
+
+def test_folder_without_case_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SettingsInvalid, match=r"no case files in .*empty"):
+        list(_case_files([tmp_path / "a.yaml", tmp_path / "empty"], tmp_path))

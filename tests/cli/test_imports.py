@@ -78,6 +78,7 @@ LIGHT = {
     "tidegate.cli.options",
     "tidegate.cli.events",
     "tidegate.cli.output",
+    "tidegate.clock",
     "tidegate.errors",
     "tidegate.garbage",
     "tidegate.numerals",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from typing import Any, cast
 
 import pytest
 from fastapi.testclient import TestClient
 
 from tests.seeded import Seeded, emission
 from tidegate.app import App, stream_of
-from tidegate.inspect.key_history import key_history
+from tidegate.inspect.key_history import _BatchRows, _with_states_before, key_history
 from tidegate.kernel.strategies import REASONS
-from tidegate.ledger import Plan, batches, reader
+from tidegate.ledger import Commit, Plan, batches, reader
 from tidegate.ledger.rows import plan_in
 
 PAGE = "/pipelines/availability/keys"
@@ -110,3 +111,18 @@ def test_large_outbox_of_a_batch_shows_the_key(recent: Seeded) -> None:
     history = key_history(recent.app, stream_of(pipeline), "k4321")
     assert history is not None
     assert [row.value for item in history.batches for row in item.stages[-1].emissions] == ['{"n":4321}']
+
+
+def _entry(partition: int, text: str, seq: int) -> dict[str, Any]:
+    row = dict.fromkeys(("window_start", "window_end", "emitted", "due_at"))
+    place = {"topic": "t", "partition": partition, "offset": seq}
+    content = {"timestamp": 0, "pending": 0, "live": True, "text": text, "updated_seq": seq}
+    return {**row, **place, **content}
+
+
+def test_bounded_stage_keeps_entries_of_partitions_apart() -> None:
+    commits = [Commit(seq, 0, cast(Any, None)) for seq in (1, 2)]
+    first = _BatchRows(commits[0], {"s": [_entry(0, "zero", 1), _entry(1, "one", 1)]}, {}, ())
+    second = _BatchRows(commits[1], {"s": [_entry(0, "new", 2)]}, {}, ())
+    newest, _ = _with_states_before([second, first], ["s"], {}, {"s"})
+    assert [entry["text"] for entry in newest.stages[0].before] == ["zero"]

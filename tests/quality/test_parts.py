@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import warnings
@@ -18,7 +19,7 @@ from tidegate.quality.audit import AuditedRows
 from tidegate.quality.expectations import gx
 from tidegate.quality.gate import Evaluation, evaluate
 from tidegate.quality.splitting import Split
-from tidegate.quality.suite import ExpectationSpec, Severity, Suite
+from tidegate.quality.suite import ExpectationSpec, Severity, Suite, parse_suite
 
 START = datetime(2026, 1, 31, tzinfo=timezone.utc)
 SCHEMA = pa.schema(
@@ -220,3 +221,13 @@ def test_expectation_uses_the_smallest_parts_it_allows() -> None:
         "expect_column_median_to_be_between",
         "expect_column_stdev_to_be_between",
     }
+
+
+def test_missing_days_are_found_in_parts_by_value() -> None:
+    days = pa.table({"key": [str(n) for n in range(12)], "day": pa.array([date(2026, 1, 1)] * 12)})
+    expected = {"column": "day", "value_set": ["2026-01-01", "2026-01-03"]}
+    contains = {"type": "expect_column_distinct_values_to_contain_set", "kwargs": expected}
+    suite = parse_suite(json.dumps({"name": "s", "expectations": [contains]}), "s")
+    for most in (12, 4):
+        (evaluation,) = evaluate(suite, cast(Any, Rows(days)), {}, most)
+        assert (evaluation.result.success, evaluation.result.result["missing_count"]) == (False, 1)

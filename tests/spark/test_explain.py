@@ -9,7 +9,9 @@ import pytest
 
 from tests.spark.played import GivenRecords, Played
 from tests.spark.stages import CHANGES, COUNTED
+from tidegate.errors import OffsetsLost
 from tidegate.spark.case_run import CaseRun
+from tidegate.spark.computation import Before
 from tidegate.spark.explain import TraceEvent, explain_batch
 from tidegate.yaml.cases import CaseRecord, Tick
 from tidegate.yaml.load import parse_case_pipeline
@@ -94,3 +96,11 @@ def test_explained_record_counts_as_one(spark: SparkSession) -> None:
     (fate,) = CaseRun(spark, pipeline, [record], trace=True).run_all()[0].fates
     assert fate.value == {"n": 1, "total": 7}
     assert not isinstance(fate.value["n"], bool)
+
+
+def test_records_that_are_gone_are_reported(played: Played) -> None:
+    played.batch([_record(0, 1, 5)], clock=50_000)
+    planned = played.planned(played.plans[-1], Before())
+    given = GivenRecords((_record(0, 1, 5),))
+    with pytest.raises(OffsetsLost, match="only 1 of the 2 records"):
+        explain_batch(played.spark, planned, given, None, "1", counted=2)

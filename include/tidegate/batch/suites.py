@@ -113,13 +113,17 @@ def suite_parameters(app: App, plan: Plan, attempt: Attempt, stage: str, suite: 
     values: dict[str, float] = {"batch": plan.seq, "clock": plan.clock_ms}
     values |= _batch_counts(attempt, stage)
     before = [
-        _batch_counts(facts.attempt, stage)
+        facts.attempt
         for facts in app.ledger.batches(plan.stream, plan.seq, MOST_BATCHES)
         if facts.attempt is not None
     ]
-    for name in COUNTS if before else ():
-        # The ledger lists the newest batch first.
-        numbers = [counts[name] for counts in before]
+    for name in COUNTS:
+        # The ledger lists the newest batch first. A batch from before the stage has no emissions to compare.
+        numbers = [
+            _batch_counts(past, stage)[name] for past in before if name != "emitted" or stage in past.counts
+        ]
+        if not numbers:
+            continue
         values |= {
             f"previous_{name}": numbers[0],
             f"mean_{name}": fmean(numbers),
@@ -159,6 +163,8 @@ def stage_facts(
         history=tuple(_history(app, plan, pipeline, stage, needs.history)),
         outboxes_before=tuple(_outboxes_before(app, plan, stage, needs.outboxes)),
         state_before=_state_before(app, plan, stage) if needs.has_state else None,
+        # An erasure removes also the rows of its own batch.
+        lacks_erased=any(erasure.seq >= plan.seq for erasure in app.ledger.erasures(plan.stream)),
     )
 
 

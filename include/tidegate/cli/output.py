@@ -97,7 +97,11 @@ def show_rows_of(rows: pa.Table, columns: Sequence[str], limit: int, json_wanted
     if not json_wanted:
         names = [name for name in names if name not in _SPARSE or rows[name].null_count < len(rows[name])]
     shown = rows.slice(0, limit) if limit and names else rows
-    title = counted(rows.num_rows, "row") + (f", the first {limit}" if 0 < limit < rows.num_rows else "")
+    is_cut = 0 < limit < rows.num_rows
+    title = counted(rows.num_rows, "row") + (f", the first {limit}" if is_cut else "")
+    if json_wanted and is_cut:
+        # Not among the rows: programs read these.
+        warn(f"These are the first {limit} of {rows.num_rows} rows: --limit 0 prints all.")
     show(shown.select(names).to_pylist(), json_wanted, title)
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tidegate.app.outboxes import StoredOutboxes
 from tidegate.app.root import App, batch_named, needed_by
-from tidegate.inspect.read import planned_stage
+from tidegate.inspect.read import erased_in, planned_stage
 from tidegate.kernel.json_text import encoder
 from tidegate.kernel.keys import key_hash
 from tidegate.ledger import Stream
@@ -62,12 +62,14 @@ class Emissions:
         searched: The number of batches that were searched.
         before: Older emissions are in batches before this one; None if there are no older batches.
         expired: The emissions of batches up to this one are no longer kept; 0 if all are.
+        erased: The batch that erased the key, before which nothing is left of it; 0 if none did.
     """
 
     rows: Sequence[Emission]
     searched: int
     before: int | None
     expired: int = 0
+    erased: int = 0
 
 
 def newest_emissions(
@@ -110,7 +112,7 @@ def newest_emissions(
             sinks = tuple(name for name in published if name not in elsewhere)
             rows += [replace(emission, sinks=sinks) for emission in emissions]
     older = entries[searched].seq + 1 if searched < len(entries) else None
-    return Emissions(rows, searched, older, expired)
+    return Emissions(rows, searched, older, expired, erased_in(app, stream, key) if key else 0)
 
 
 def _of_batch(

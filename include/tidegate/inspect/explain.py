@@ -195,7 +195,10 @@ def _explained(app: App, plan: Plan, key: str, open_session: OpenSession, stage:
     check_lookup_tables(plan)
     session, records = open_session(plan.most_records), app.records(plan, pipeline)
     batch = PlannedBatch(plan, pipeline, app.lake(plan.stream), left_before(app, app.ledger, plan))
-    events = explain_batch(session, batch, records, stage, key)
+    attempt = app.ledger.attempt(plan.stream, plan.seq)
+    # one stage may need some of the sources only
+    counted = attempt.stage_counts("").get("read", 0) if attempt is not None and stage is None else 0
+    events = explain_batch(session, batch, records, stage, key, counted)
     return Explanation(plan, key, tuple(events), _changed(app, pipeline, plan.stream, stage, key))
 
 

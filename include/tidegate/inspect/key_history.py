@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow.compute as pc
 
+from tidegate import kernel
 from tidegate.app.root import App, aliases_of, batch_named, needed_by, state_after, state_named
 from tidegate.inspect.emissions import (
     MOST_CHARACTERS,
@@ -25,7 +26,7 @@ from tidegate.inspect.emissions import (
     short_texts,
     sinks_elsewhere,
 )
-from tidegate.inspect.read import planned_stage, require_not_erased
+from tidegate.inspect.read import erased_in, planned_stage, require_not_erased
 from tidegate.kernel.keys import key_hash
 from tidegate.ledger import EXPIRING, Commit, Expiring, Stream
 from tidegate.ledger.batches import oldest_readable
@@ -35,6 +36,7 @@ from tidegate.model.stage import Stage
 from tidegate.storage.evolution import Aliases
 from tidegate.storage.manifest import DataFile, Manifest
 from tidegate.storage.quarantine_files import RowBounds, row_groups
+from tidegate.storage.schema import PLACE
 from tidegate.storage.state import read_key
 
 MOST_BATCHES = 200
@@ -103,6 +105,7 @@ class KeyHistory:
         last_change: The newest older batch that changed the state; None if no older state shows one.
         too_large: The number of batches whose quarantine is too large to be searched.
         expired: The emissions of batches up to this one are no longer kept; 0 if all are.
+        erased: The batch that erased the key, before which nothing is left of it; 0 if none did.
     """
 
     batches: tuple[KeyBatch, ...]
@@ -112,6 +115,7 @@ class KeyHistory:
     last_change: int | None
     too_large: int
     expired: int
+    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -204,13 +208,14 @@ def key_history(
     first = commits[searched - 1].seq if searched else 0
     states = reader.state_rows(first - 1) if first - 1 >= reader.oldest_state else {}
     return KeyHistory(
-        batches=tuple(_with_states_before(reader.with_sinks(batches), reader.stages, states)),
+        batches=tuple(_with_states_before(reader.with_sinks(batches), reader.stages, states, reader.bounded)),
         searched=searched,
         first=first,
         before=first if searched < len(commits) else None,
         last_change=max((row["updated_seq"] for rows in states.values() for row in rows), default=None),
         too_large=reader.too_large,
         expired=reader.expired["outbox"],
+        erased=erased_in(app, stream, key),
     )
 
 
@@ -257,7 +262,7 @@ class _KeyReader:
         return tuple(stage.name for stage in self.pipeline.stages)
 
     @cached_property
-    def _bounded(self) -> frozenset[str]:
+    def bounded(self) -> frozenset[str]:
         """The stages whose files are sorted by topic-partition, and not by key."""
         stages = self.pipeline.stages
         return frozenset(
@@ -299,21 +304,28 @@ class _KeyReader:
         return self._stored(stage, files)
 
     def _stored(self, stage: str, files: Sequence[DataFile]) -> list[dict[str, Any]]:
-        files = [file for file in files if stage in self._bounded or may_have(file, self._hash)]
+        files = [file for file in files if stage in self.bounded or may_have(file, self._hash)]
         if not files:
             return []
         store = self.app.lake(self.stream).store
-        rows = read_key(store, files, self.key, stage in self._bounded, self._aliases[stage])
-        texts = short_texts(rows["value" if "value" in rows.column_names else "digest"])
+        rows = read_key(store, files, self.key, stage in self.bounded, self._aliases[stage])
+        shown = self._reduce(stage).shown(rows) if "value" in rows.column_names else rows
+        texts = short_texts(shown["value" if "value" in rows.column_names else "digest"])
+        sides = shown["side"].to_pylist() if "side" in shown.column_names else [None] * rows.num_rows
         last = short_texts(rows["emitted" if "emitted" in rows.column_names else "digest"])
-        shown = zip(rows.to_pylist(), texts, last, strict=True)
-        return [{**row, "text": text, "emitted": emitted} for row, text, emitted in shown]
+        entries = zip(rows.to_pylist(), texts, last, sides, strict=True)
+        return [
+            {**row, "text": text, "emitted": emitted, "side": side} for row, text, emitted, side in entries
+        ]
+
+    def _reduce(self, stage: str) -> kernel.Reduce:
+        return next(made.reduce for made in self.pipeline.stages if made.name == stage)
 
     def _emissions(self, manifest: Manifest, seq: int, stage: str) -> tuple[Emission, ...]:
         files = manifest.files_of("outbox", stage) if seq > self.expired["outbox"] else ()
         if not files:
             return ()
-        hash_ = None if stage in self._bounded else self._hash
+        hash_ = None if stage in self.bounded else self._hash
         store = self.app.lake(self.stream).store
         newest_first = emissions_of_key(store, files, seq, self.key, hash_)
         return tuple(reversed(newest_first))
@@ -370,20 +382,23 @@ def _with_states_before(
     newest_first: Sequence[_BatchRows],
     stages: Sequence[str],
     states: Mapping[str, Sequence[Mapping[str, Any]]],
+    bounded: Collection[str] = (),
 ) -> list[KeyBatch]:
     """Return the batches, newest first, with the state before each.
 
     Args:
         states: Stage -> the rows of the key before the oldest of the batches.
+        bounded: Stages whose rows also differ in their topic-partition.
     """
-    now = {stage: {_identity(row): row for row in states.get(stage, ())} for stage in stages}
+    now = {stage: _by_entry(states.get(stage, ()), stage in bounded) for stage in stages}
     batches = []
     for rows in reversed(newest_first):
         lanes = []
         for stage in stages:
             changes = rows.states.get(stage, ())
-            previous = [now[stage][_identity(row)] for row in changes if _identity(row) in now[stage]]
-            now[stage] |= {_identity(row): row for row in changes}
+            changed = _by_entry(changes, stage in bounded)
+            previous = [now[stage][entry] for entry in changed if entry in now[stage]]
+            now[stage] |= changed
             lanes.append(
                 StageEvents(
                     stage,
@@ -398,16 +413,21 @@ def _with_states_before(
     return batches[::-1]
 
 
-def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    # Rows of a bounded stage differ in their topic-partition, too; in other stages it is the last record's.
-    return row["window_start"], row["window_end"]
+def _by_entry(rows: Sequence[Mapping[str, Any]], by_place: bool) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+    """Return the rows of a key by their entries."""
+    # In a stage that is not bounded the topic-partition is only that of the last record.
+    names = ("window_start", "window_end", *(PLACE if by_place else ()))
+    return {tuple(row[name] for name in names): row for row in rows}
 
 
 def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state row as an entry of `TraceEvent.previous`, with its value as `text`."""
     entry: dict[str, Any] = {"text": row["text"], "seq": row["updated_seq"], "source": _source(row)}
     entry["timestamp_ms"] = row["timestamp"]
-    if row["window_start"] is not None:
+    if row.get("side") is not None:
+        # Its window is no window of the stage: it begins with the record.
+        entry |= {"side": row["side"], "timestamp": row["timestamp"]}
+    elif row["window_start"] is not None:
         entry["window"] = (row["window_start"], row["window_end"])
     if row["emitted"] is not None:
         entry["emitted"] = row["emitted"]

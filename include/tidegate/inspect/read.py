@@ -41,13 +41,21 @@ def require_not_erased(app: App, stream: Stream, seq: int, key: str) -> None:
             )
 
 
-def erasure_notes(app: App, stream: Stream, seq: int) -> list[str]:
-    """Return a sentence for each erasure since batch `seq`, for those who list all keys."""
+def erasure_notes(app: App, stream: Stream, seq: int | None) -> list[str]:
+    """Return a sentence for each erasure since batch `seq` (None: for each), for those who list all keys."""
+    shown = "the batches before it" if seq is None else f"batch {seq}"
     return [
-        f"Erased in batch {erasure.seq} (certificate {erasure.number}), and so not shown for batch {seq}: "
+        f"Erased in batch {erasure.seq} (certificate {erasure.number}), and so not shown for {shown}: "
         f"{counted(len(erasure.keys), 'key')}."
-        for erasure in erasures_since(app, stream, seq)
+        for erasure in erasures_since(app, stream, seq or 0)
     ]
+
+
+def erased_in(app: App, stream: Stream, key: str) -> int:
+    """Return the batch of the newest erasure of a key, before which nothing is left of it; 0 if there is
+    none.
+    """
+    return max((erasure.seq for erasure in app.ledger.erasures(stream) if erasure.covers(key)), default=0)
 
 
 MEASURED_ROWS = 10_000

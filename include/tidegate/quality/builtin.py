@@ -144,7 +144,8 @@ class ExpectCountsToAddUp(BuiltinExpectation):
 
     def observe(self, facts: StageFacts, options: dict[str, Any]) -> Observation:
         """Compare the counts with each other and with the outbox; the rule is `counts_add_up`."""
-        return observations.counts_add_up(facts.counts, sum(file.rows for file in facts.outbox))
+        rows = sum(file.rows for file in facts.outbox)
+        return observations.counts_add_up(facts.counts, rows, facts.lacks_erased)
 
 
 class ExpectLateShareToBeAtMost(BuiltinExpectation):

@@ -118,6 +118,7 @@ class StageFacts:
         history: The counts of earlier committed batches, the newest first.
         outboxes_before: The outbox files of earlier batches, the newest first.
         state_before: The stage's state before the batch; None if it is not available.
+        lacks_erased: Whether an erasure since the batch can have removed rows of the outbox.
     """
 
     logic: kernel.Stage
@@ -127,6 +128,7 @@ class StageFacts:
     history: tuple[BatchCounts, ...] = ()
     outboxes_before: tuple[tuple[DataFile, ...], ...] = ()
     state_before: tuple[DataFile, ...] | None = None
+    lacks_erased: bool = False
 
     def emissions(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield the batch's emissions, deletions included, a row group at a time.

@@ -163,10 +163,11 @@ def _has_null(rows: pa.Table) -> pa.ChunkedArray:
     return has_null
 
 
-def counts_add_up(counts: BatchCounts, outbox_rows: int) -> Observation:
+def counts_add_up(counts: BatchCounts, outbox_rows: int, lacks_erased: bool = False) -> Observation:
     """Check that each record that was read has one fate, and that the outbox has each emission for sinks.
 
-    `came_in = used + quarantined + deduplicated + late`, and the outbox's files have `outgoing` rows.
+    `came_in = used + quarantined + deduplicated + late`, and the outbox's files have `outgoing` rows. If an
+    erasure can have removed some of them (`lacks_erased`), the files may have fewer.
 
     Example::
 
@@ -180,7 +181,8 @@ def counts_add_up(counts: BatchCounts, outbox_rows: int) -> Observation:
         f"{counts.deduplicated} deduplicated + {counts.late} late; "
         f"{counts.outgoing} go out, the outbox has {outbox_rows}"
     )
-    return Observation(is_whole and not unsent, text)
+    is_sent = unsent >= 0 if lacks_erased else not unsent
+    return Observation(is_whole and is_sent, f"{text}, without erased keys" if lacks_erased else text)
 
 
 def share_at_most(counts: BatchCounts, records: int, most: float) -> Observation:

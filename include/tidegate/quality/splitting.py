@@ -102,9 +102,18 @@ def _outside(values: pd.Series[Any], _rows: int, expected: Sequence[Any]) -> tup
     return _counted(distinct - as_column_type(distinct, list(expected)))
 
 
-def _missing(values: pd.Series[Any], _rows: int, expected: Sequence[Any]) -> set[Any]:
+def _missing(values: pd.Series[Any], _rows: int, expected: Sequence[Any]) -> tuple[bool, set[Any]]:
+    """Return whether the part has values, and the expected values that it lacks."""
     distinct = set(values.unique())
-    return set(as_column_type(distinct, list(expected)) - distinct)
+    return bool(distinct), set(as_column_type(distinct, list(expected)) - distinct)
+
+
+def _missing_in_both(left: tuple[bool, set[Any]], right: tuple[bool, set[Any]]) -> tuple[bool, set[Any]]:
+    # Values of the column give the expected ones their type, such as that of days. A part without values
+    # lacks all of them as the suite writes them, which none of the other's equals.
+    if not left[0] or not right[0]:
+        return left if left[0] else right
+    return True, left[1] & right[1]
 
 
 def _counted(values: set[Any]) -> tuple[int, list[Any]]:
@@ -160,10 +169,10 @@ _AGGREGATES = {
         Split.VALUES, _outside, _added, lambda partial: partial[1][:MOST_FAILING_ROWS]
     ),
     "column.distinct_values.missing_from_column.count": Aggregate(
-        Split.VALUES, _missing, set.intersection, len
+        Split.VALUES, _missing, _missing_in_both, lambda partial: len(partial[1])
     ),
     "column.distinct_values.missing_from_column": Aggregate(
-        Split.VALUES, _missing, set.intersection, lambda partial: _counted(partial)[1]
+        Split.VALUES, _missing, _missing_in_both, lambda partial: _counted(partial[1])[1]
     ),
 }
 

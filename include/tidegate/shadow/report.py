@@ -201,6 +201,12 @@ def _notes(batch: ShadowBatch, request: Request, sent: SentRecords, horizon: Hor
         yield f"tidegate read {part.topic}[{part.partition}] from offset {part.start} to {part.end}."
     if horizon.reached is not None:
         yield "The jobs are compared up to the source offsets that the records of the other job name."
+        for part in batch.plan.ranges:
+            if part.span and part.place not in horizon.reached:
+                yield (
+                    f"The other job names no record of {part.topic}[{part.partition}]: nothing that comes "
+                    "from there is compared."
+                )
     else:
         yield (
             "The records of the other job name no source offsets: the jobs are compared by key and "

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from tidegate import kernel
+from tidegate.errors import OffsetsLost
 from tidegate.kernel.json_text import json_texts
 from tidegate.kernel.rows import Position
 from tidegate.kernel.strategies.in_sequence import described_mark, mark
@@ -20,7 +21,7 @@ from tidegate.model.kernel_stages import DEDUPLICATION, SEQUENCE
 from tidegate.spark.computation import Computation, PlannedBatch
 from tidegate.spark.errors import translated
 from tidegate.spark.kernel_task import Forwarding, StageOutput
-from tidegate.spark.shuffle import Report, TraceReport
+from tidegate.spark.shuffle import Report, SliceReport, TraceReport
 from tidegate.spark.source import RecordSource
 from tidegate.spark.steps import KernelPass, KeyTypes, path_to
 from tidegate.stage_names import late_name
@@ -74,15 +75,17 @@ def explain_batch(
     records: RecordSource,
     stage: str | None,
     key: str,
+    counted: float = 0,
 ) -> list[TraceEvent]:
     """Return the events of a key in a committed batch, in one stage or (None) in all, from the state before
     it.
 
-    Quarantined records have no key: records whose Kafka key is its text are included. Raises the errors of
-    `compute_batch` that occur while it decides.
+    Quarantined records have no key: records whose Kafka key is its text are included. Raises OffsetsLost if
+    there are fewer records than the batch has `counted`, and the errors of `compute_batch` that occur while
+    it decides.
     """
     with translated(batch.pipeline):
-        return Explanation(spark, batch, stage, key).events(records)
+        return Explanation(spark, batch, stage, key).events(records, counted)
 
 
 class Explanation(Computation):
@@ -102,9 +105,11 @@ class Explanation(Computation):
             if (stage is None or pass_.is_filter or pass_.name == stage) and not pass_.remembers_records
         }
 
-    def events(self, records: RecordSource) -> list[TraceEvent]:
+    def events(self, records: RecordSource, counted: float = 0) -> list[TraceEvent]:
         """Return the events in the order of the passes; for stages, of the requested one or of all."""
-        reports = [report for report in self.run(records, "") if isinstance(report, TraceReport)]
+        given = self.run(records, "")
+        _require_all(sum(report.records for report in given if isinstance(report, SliceReport)), counted)
+        reports = [report for report in given if isinstance(report, TraceReport)]
         return [
             event
             for pass_ in self._passes
@@ -123,6 +128,16 @@ class Explanation(Computation):
         del rows, keys, attempt
         return TracedOutput(
             pass_.name, self._key, pass_.is_deduplication, forwarding, emissions=not pass_.is_filter
+        )
+
+
+def _require_all(records: int, counted: float) -> None:
+    # Compaction moves neither the begin nor the end of a log.
+    if records < counted:
+        raise OffsetsLost(
+            f"Kafka has only {records} of the {counted:.0f} records that the batch read: the topic is "
+            "compacted",
+            "`tidegate emissions` still shows what the batch sent.",
         )
 
 

@@ -24,9 +24,13 @@ def emissions(
 ) -> None:
     """Show what PIPELINE sent out."""
     from tidegate.inspect import read_emissions
+    from tidegate.inspect.read import erasure_notes
 
     app, stream = open_stream(pipeline, generation)
+    notes = erasure_notes(app, stream, batch)
     if batch is None and (expired := app.ledger.expired(stream, "outbox").seq):
+        notes.append(f"The emissions of batches up to {expired} have expired.")
+    for note in notes:
         # Not among the rows: programs read these.
-        click.echo(f"The emissions of batches up to {expired} have expired.", err=True)
+        click.echo(note, err=True)
     show_rows_of(read_emissions(app, stream, batch, stage), _COLUMNS, limit, as_json)

@@ -35,7 +35,8 @@ def status(as_json: bool) -> None:
 
     settings = Settings.from_environment()
     ledger = Ledger.open_for_reading(settings.ledger)
-    streams = ledger.streams()
+    planned = ledger.streams()
+    streams = [*planned, *_unplanned(settings, ledger, planned)]
     lags = {stream: _lag(settings, ledger, stream) for stream in streams}
     conditions = _conditions(settings, ledger, lags)
     rows = [_status_row(ledger, stream, conditions[stream], lags[stream]) for stream in streams]
@@ -48,8 +49,21 @@ def status(as_json: bool) -> None:
             say(f"{stream} is {cause.condition.label}: {cause.text}")
 
 
+def _unplanned(settings: Settings, ledger: Ledger, planned: Sequence[Stream]) -> list[Stream]:
+    """Return the streams of pipeline files of which no batch was planned yet; none if that holds for all."""
+    if not planned or _are_as_planned(settings, ledger, planned):
+        return []
+    from tidegate import inspect  # late: with what reads pipeline files
+    from tidegate.app import App
+
+    entries = inspect.catalog_entries(App(settings, ledger))
+    files = [entry for entry in entries if entry.streams and not entry.is_without_file]
+    new = (entry.streams[0] for entry in files if not any(map(entry.is_file_of, planned)))
+    return list(dict.fromkeys(new))
+
+
 def _conditions(
-    settings: Settings, ledger: Ledger, lags: dict[Stream, int | str]
+    settings: Settings, ledger: Ledger, lags: dict[Stream, int | str | None]
 ) -> dict[Stream, StreamCondition]:
     """Return the condition of each stream, without parsing the files if they have not changed."""
     offsets = {stream: value if isinstance(value, int) else None for stream, value in lags.items()}
@@ -98,7 +112,7 @@ def _nothing_planned(settings: Settings) -> str:
 
 
 def _status_row(
-    ledger: Ledger, stream: Stream, condition: StreamCondition, lag_now: int | str
+    ledger: Ledger, stream: Stream, condition: StreamCondition, lag_now: int | str | None
 ) -> dict[str, Any]:
     head = ledger.head(stream)
     report, waiting = _newest_batch(ledger, stream, head.seq)
@@ -133,15 +147,17 @@ def _newest_batch(ledger: Ledger, stream: Stream, seq: int) -> tuple[BatchReport
     return None, None
 
 
-def _lag(settings: Settings, ledger: Ledger, stream: Stream) -> int | str:
+def _lag(settings: Settings, ledger: Ledger, stream: Stream) -> int | str | None:
     """Return the number of offsets that are not read yet; the error's name if Kafka or the ledger cannot
-    say.
+    say, and None before the first batch, which finds the topics.
     """
     from tidegate.ledger.report import lag
     from tidegate.model.compiled import source_connection
 
     try:
         head = ledger.head(stream)
+        if not head.topic_ids:
+            return None
         plan = ledger.plan(stream, head.seq) if head.seq else None
         config = settings.kafka(source_connection(plan.spec_compiled, str(head.stream)) if plan else None)
         from tidegate.kafka.log import KafkaLog  # late: the client is half of what there is to import

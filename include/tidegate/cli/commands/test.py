@@ -67,7 +67,12 @@ def _case_files(paths: Iterable[Path], cases_folder: Path) -> Iterator[Path]:
     for path in paths:
         place = path if path.exists() else cases_folder / path
         if place.is_dir():
-            yield from sorted(file for file in place.rglob("*") if file.suffix in _SUFFIXES)
+            files = sorted(file for file in place.rglob("*") if file.suffix in _SUFFIXES)
+            if not files:
+                raise SettingsInvalid(
+                    f"There are no case files in {place}", "Name .json or .yaml files, or a folder of them."
+                )
+            yield from files
         elif place.is_file():
             yield place
         else:
