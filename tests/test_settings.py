@@ -41,6 +41,11 @@ def test_relative_home_is_below_the_pipelines(tmp_path: Path, monkeypatch: pytes
     assert Settings.from_environment({"TIDEGATE_PIPELINES": pipelines}).home == tmp_path / ".tidegate"
 
 
+def test_home_of_an_unknown_user_is_refused() -> None:
+    with pytest.raises(SettingsInvalid, match="names the folder of a user who does not exist"):
+        Settings.from_environment({"TIDEGATE_HOME": "~nobody-of-this-name/data"})
+
+
 def test_each_cluster_has_its_own_variable() -> None:
     settings = Settings.from_environment(
         {

@@ -161,7 +161,7 @@ class Settings:
         pipelines = Path(environment.get("TIDEGATE_PIPELINES") or Path("include/pipelines")).absolute()
         chosen = environment.get("TIDEGATE_HOME")
         # A relative path is below the pipelines' folder, so that every shell of a project uses one ledger.
-        home = pipelines / Path(chosen).expanduser() if chosen else Path(".tidegate").absolute()
+        home = pipelines / home_path(chosen) if chosen else Path(".tidegate").absolute()
         return cls(
             home=home,
             ledger=environment.get("TIDEGATE_LEDGER") or f"sqlite:///{home / 'ledger.db'}",
@@ -271,6 +271,16 @@ def _memory(text: str | None) -> str | None:
             f"Write mebibytes or gibibytes, such as 1500m or 4g; at least {_LEAST_MEMORY_MIB}m.",
         )
     return text
+
+
+def home_path(written: str) -> Path:
+    """Return the path of TIDEGATE_HOME, in which `~` is a user's folder. Raises SettingsInvalid."""
+    try:
+        return Path(written).expanduser()
+    except RuntimeError:  # there is no such user
+        raise SettingsInvalid(
+            f"TIDEGATE_HOME={written} names the folder of a user who does not exist", "Write the path."
+        ) from None
 
 
 def _place(variable: str, place: str) -> str:

@@ -32,7 +32,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseHook, get_current_context
@@ -100,8 +99,10 @@ def require_absolute_home() -> None:
     """Raise SettingsInvalid if TIDEGATE_HOME is a relative path, which would be another folder in each
     process.
     """
+    from tidegate.settings import home_path
+
     home = os.environ.get("TIDEGATE_HOME")
-    if home and not Path(home).expanduser().is_absolute():
+    if home and not home_path(home).is_absolute():
         raise SettingsInvalid(
             f"TIDEGATE_HOME={home} is a relative path, and each part of Airflow is in another folder",
             "Set it to an absolute path, the same for the scheduler, workers and web server.",
